@@ -1,0 +1,41 @@
+# make train   the main job: a tiny model learns to use MCP tools, on a CPU
+# make test    the whole suite
+# Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready.
+
+MODE ?= cpu
+RUN  ?= $(MODE)-$(shell date +%Y%m%d-%H%M%S)
+ARGS ?=                 # more papermill parameters: ARGS="-p steps 20 -p seed 1"
+BIN  := .venv/bin
+READY := .venv/.ready
+PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
+
+.PHONY: train test bench export readme setup
+setup: $(READY)
+
+$(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
+	@requirements/install
+	@touch $@
+
+train: $(READY)
+	@mkdir -p outputs/$(RUN)
+	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -p run $(RUN) $(ARGS)
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/nbdev_test --path nbs --n_workers 1
+	$(BIN)/python -m pytest tests
+
+bench: $(READY)
+	@test -n "$(NAME)" || { echo "Say which: make bench NAME=quickstart"; exit 2; }
+	@mkdir -p outputs/bench
+	$(PAPERMILL) experiments/bench_$(NAME).ipynb outputs/bench/$(NAME).ipynb $(ARGS)
+
+export: $(READY)
+	$(BIN)/nbdev_export
+	$(BIN)/nbdev_clean --fname nbs
+	$(BIN)/nbdev_clean --fname experiments
+
+README_TO ?= --output-dir . --output README
+readme: $(READY)
+	@$(BIN)/jupyter-nbconvert --to markdown --log-level ERROR nbs/index.ipynb $(README_TO) \
+	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert "

@@ -1,0 +1,88 @@
+"Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
+import json, re, subprocess
+
+import pytest
+from conftest import ROOT
+
+
+def spoil(row, where):
+    "A row with one thing wrong."
+    if where == "no id": del row["reward_spec"]["ground_truth"]["task_id"]
+    if where == "prompt": row["prompt"] = "what is the price?"
+    if where == "server": row["extra_info"]["tools"][0]["server"] = "polygone"
+    if where == "tool": row["extra_info"]["tools"][0]["tool"] += "s"
+    if where in ("server", "tool"): row["reward_spec"]["ground_truth"]["tool_sequence"] = []  # so that only the offer is wrong
+    return row
+
+
+SETTINGS = [  # parameters, overrides, what the sentence says
+    ({"mode": "gpux"}, [], r"mode 'gpux' does not exist; modes that exist: cpu"),
+    ({}, ["train.stepps=3"], r"train\.stepps: there is no such setting; did you mean train\.steps"),
+    ({}, ["train.steps=many"], r"train\.steps: 'many' is not of type int"),
+    ({"steps": -1}, [], r"train\.steps: -1 is out of range"),
+    ({"run": "a/b"}, [], r"run: 'a/b' cannot name a folder"),
+    ({}, ["servers.names=[polygon,fmp,slakc]"], r"slakc.*slack"),
+    ({}, ["servers.names=[polygon,slack]"], r"row \d+.*fmp.*is not configured"),
+    ({}, ["servers.file=none.json"], r"server file 'none\.json' does not exist"),
+    ({}, ["train.advantage=gripo"], r"train\.advantage: 'gripo' is not one of .*grpo"),
+    ({}, ["train.loss=ppo"], r"train\.loss: 'ppo' is not one of"),
+    ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
+    ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
+]
+ROWS = [
+    ("no id", r"row 2.*task_id"),
+    ("prompt", r"row 2.*prompt"),
+    ("server", r"row 2.*'polygone' is not configured; did you mean polygon"),
+    ("tool", r"row 2.*has no tool"),
+]
+
+
+def refused(done, folder, pattern):
+    assert done.returncode != 0
+    assert re.search(pattern, done.said.strip().splitlines()[-1]), done.said[-500:]
+    assert not (folder/"outputs").exists()
+    loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "load_policy(" in "".join(c["source"])]
+    assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
+
+
+@pytest.mark.parametrize("parameters, overrides, pattern", SETTINGS, ids=lambda v: str(v)[:40])
+def test_wrong_setting(run_notebook, tmp_path, parameters, overrides, pattern):
+    refused(run_notebook(overrides, **parameters), tmp_path, pattern)
+
+
+@pytest.mark.parametrize("where, pattern", ROWS)
+def test_wrong_row(run_notebook, tmp_path, rows, where, pattern):
+    file = tmp_path/"tasks.json"
+    file.write_text(json.dumps([*rows[:2], spoil(rows[2], where), *rows[3:5]]))
+    refused(run_notebook(tasks=file), tmp_path, pattern)
+
+
+def test_file_that_is_not_json(run_notebook, tmp_path):
+    (tmp_path/"tasks.json").write_text('[{"prompt": ')
+    refused(run_notebook(tasks=tmp_path/"tasks.json"), tmp_path, r"tasks\.json is not valid JSON")
+
+
+def test_missing_model(run_notebook, tmp_path):
+    done = run_notebook(model=str(tmp_path/"no-model"))
+    assert done.returncode != 0 and "no-model" in done.said.strip().splitlines()[-1]
+    assert not (tmp_path/"outputs").exists()
+
+
+def test_a_dry_run_checks_and_stops(run_notebook, tmp_path):
+    done = run_notebook(dry_run=True)
+    assert done.returncode == 0, done.said
+    assert "this was a dry run" in (tmp_path/"stdout").read_text()
+    assert not (tmp_path/"outputs").exists()
+
+
+def test_a_run_is_never_written_over(run_notebook, tmp_path):
+    (tmp_path/"outputs/test").mkdir(parents=True)
+    (tmp_path/"outputs/test/metrics.jsonl").write_text('{"step": 1}\n')
+    done = run_notebook()
+    assert done.returncode != 0 and "already holds a run" in done.said.strip().splitlines()[-1]
+    assert (tmp_path/"outputs/test/metrics.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_make_says_what_bench_needs():
+    done = subprocess.run(["make", "bench"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode != 0 and "make bench NAME=" in done.stdout + done.stderr

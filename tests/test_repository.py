@@ -1,0 +1,50 @@
+"The repository agrees with itself: notebooks, package, README."
+import filecmp, json, re, shutil, subprocess, sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+BIN = Path(sys.executable).parent
+WRITTEN = ("nbs", "experiments", "mcp_grpo")
+
+
+def files(root: Path):
+    return {p.relative_to(root) for folder in WRITTEN for p in (root/folder).glob("**/*")
+            if p.suffix in (".py", ".ipynb") and ".ipynb_checkpoints" not in p.parts}
+
+
+def test_export_and_clean_change_nothing(tmp_path):
+    for name in (*WRITTEN, "settings.ini", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT/name).is_dir() else shutil.copy
+        copy(ROOT/name, tmp_path/name)
+    for command in (["nbdev_export"], ["nbdev_clean", "--fname", "nbs"], ["nbdev_clean", "--fname", "experiments"]):
+        subprocess.run([BIN/command[0], *command[1:]], cwd=tmp_path, check=True, capture_output=True)
+    assert files(tmp_path) == files(ROOT)
+    changed = [str(f) for f in sorted(files(ROOT)) if not filecmp.cmp(ROOT/f, tmp_path/f, shallow=False)]
+    assert not changed, f"run `make export`: {changed}"
+
+
+def test_readme_is_made_from_the_index():
+    made = subprocess.run(["make", "-s", "readme", "README_TO=--stdout"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert made == (ROOT/"README.md").read_text(), "run `make readme`"
+
+
+def test_committed_outputs_are_small_and_free_of_paths():
+    for path in [*(ROOT/"nbs").glob("**/*.ipynb"), *(ROOT/"experiments").glob("*.ipynb")]:
+        for cell in json.loads(path.read_text())["cells"]:
+            text = json.dumps(cell.get("outputs", []))
+            assert len(text) < 200_000, f"{path.name}: a large output"
+            assert not re.search(r"0x[0-9a-f]{8,}|/home/|/root/|/tmp/|\.venv/", text), f"{path.name}: an address or a path in an output: {cell['source'][:2]}"
+
+
+@pytest.mark.parametrize("lock", ["py311-cpu.txt", "py311-cpu-full.txt"])
+def test_lock_is_pinned(lock):
+    lines = [line for line in (ROOT/"requirements"/lock).read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line) for line in lines)
+    assert len({line.split("==")[0].lower() for line in lines}) == len(lines)
+
+
+def test_full_lock_contains_the_main_lock():
+    main, full = [set((ROOT/"requirements"/n).read_text().splitlines()) for n in ("py311-cpu.txt", "py311-cpu-full.txt")]
+    assert {line for line in main if "==" in line} <= full

@@ -1,0 +1,62 @@
+"The main job, small: what it prints, what it leaves on disk, and what an interrupt leaves."
+import json, os, signal, subprocess, time
+
+import psutil
+from conftest import ROOT, TINY, papermill_command
+
+from mcp_grpo.observe.track import read_lines
+
+
+def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
+    done = run_notebook(TINY)
+    assert done.returncode == 0, done.said[-3000:]
+    out = tmp_path/"outputs/test"
+    assert {"config.yaml", "training.log", "metrics.jsonl", "trajectories.jsonl", "result.json"} <= {p.name for p in out.iterdir()}
+    metrics = read_lines(out/"metrics.jsonl")
+    assert [m["step"] for m in metrics] == [1, 2]
+    assert set(metrics[0]["seconds"]) == {"generation", "tools", "learning", "rest"}
+    assert len(read_lines(out/"trajectories.jsonl")) == 2 * 2 * 2  # steps, tasks, samples
+    printed = (tmp_path/"stdout").read_text()
+    assert printed.count("\nstep ") == 2 and "before: heldout success" in printed and "after: heldout success" in printed
+    assert printed.count("\r") == 0  # no progress bars
+    assert set((out/"training.log").read_text().splitlines()) <= set(printed.splitlines())
+
+    result = json.loads((out/"result.json").read_text())
+    assert {"mode", "model", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)
+    assert (result["mode"], result["model"], result["steps"], len(result["reward_curve"])) == ("cpu", "tiny", 2, 2)
+    for when in ("before", "after"):
+        part = result["heldout"][when]
+        assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]
+
+
+def test_overrides_choose_lora_and_stdio(run_notebook, tmp_path):
+    done = run_notebook([*TINY, "train.steps=1", "evaluate.tasks=2", "model.weights=lora", "servers.transport=stdio"])
+    assert done.returncode == 0, done.said[-3000:]
+    assert len(read_lines(tmp_path/"outputs/test/metrics.jsonl")) == 1
+
+
+def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
+    command = papermill_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 240
+    try:
+        while len(read_lines(metrics)) < 2:
+            assert job.poll() is None and time.monotonic() < deadline, (tmp_path/"stderr").read_text()
+            time.sleep(0.2)
+        family = psutil.Process(job.pid).children(recursive=True)
+        assert any("mcp_grpo.servers" in " ".join(p.cmdline()) for p in family)  # the servers were really there
+        os.kill(job.pid, signal.SIGINT)
+        assert job.wait(60) != 0
+        _, alive = psutil.wait_procs(family, timeout=20)
+        assert not alive, [p.cmdline() for p in alive]
+    finally:
+        for p in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)] if job.poll() is None else []: p.kill()
+    steps = [m["step"] for m in read_lines(metrics)]
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) >= 2
+    assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) >= len(steps) * 2 * 2
+    assert not (tmp_path/"outputs/test/result.json").exists()
+
+
+def test_make_train_is_papermill_on_the_notebook():
+    plan = subprocess.run(["make", "-n", "train", "RUN=x", "ARGS=-p steps 3"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert "papermill" in plan and "experiments/train.ipynb outputs/x/train.ipynb -p mode cpu -p run x -p steps 3" in plan
