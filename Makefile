@@ -7,9 +7,11 @@ RUN  ?= $(MODE)-$(shell date +%Y%m%d-%H%M%S)
 ARGS ?=                 # more papermill parameters: ARGS="-p steps 20 -p seed 1"
 BIN  := .venv/bin
 READY := .venv/.ready
+# Threads that wait sleep: spinning, they would keep the cores of a small machine from those that work.
+export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test bench export readme setup
+.PHONY: train test data bench export readme setup
 setup: $(READY)
 
 $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
@@ -24,6 +26,10 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/nbdev_test --path nbs --n_workers 1
 	$(BIN)/python -m pytest tests
+
+DATA_TO ?= .
+data: $(READY)
+	$(BIN)/python -c "from mcp_grpo.tasks.rules import write_default_tasks as write; write('$(DATA_TO)')"
 
 bench: $(READY)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=quickstart"; exit 2; }

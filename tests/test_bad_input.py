@@ -1,8 +1,9 @@
 "Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
 import json, re, subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run, train_command
 
 
 def spoil(row, where):
@@ -37,29 +38,36 @@ ROWS = [
 ]
 
 
-def refused(done, folder, pattern):
+NOT_JSON = ("not JSON", r"tasks\.json is not valid JSON")
+CASES = [*SETTINGS, *ROWS, NOT_JSON]
+
+
+def start(case, folder):
+    "Run the notebook on one wrong input."
+    if len(case) == 3: parameters, overrides = case[:2]
+    else:
+        rows = json.loads((ROOT/"data/processed/train.json").read_text())[:5]
+        text = '[{"prompt": ' if case is NOT_JSON else json.dumps([*rows[:2], spoil(rows[2], case[0]), *rows[3:]])
+        (folder/"tasks.json").write_text(text)
+        parameters, overrides = {"tasks": folder/"tasks.json"}, []
+    return run(train_command(folder, parameters, overrides), folder)
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    "All of them, two at a time."
+    folders = [tmp_path_factory.mktemp("refusal") for _ in CASES]
+    with ThreadPoolExecutor(2) as two: return list(zip(two.map(start, CASES, folders), folders))
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[str(c[-1])[:40] for c in CASES])
+def test_wrong_input_is_refused(refusals, case):
+    done, folder = refusals[case]
     assert done.returncode != 0
-    assert re.search(pattern, done.said.strip().splitlines()[-1]), done.said[-500:]
+    assert re.search(CASES[case][-1], done.said.strip().splitlines()[-1]), done.said[-500:]
     assert not (folder/"outputs").exists()
     loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "load_policy(" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
-
-
-@pytest.mark.parametrize("parameters, overrides, pattern", SETTINGS, ids=lambda v: str(v)[:40])
-def test_wrong_setting(run_notebook, tmp_path, parameters, overrides, pattern):
-    refused(run_notebook(overrides, **parameters), tmp_path, pattern)
-
-
-@pytest.mark.parametrize("where, pattern", ROWS)
-def test_wrong_row(run_notebook, tmp_path, rows, where, pattern):
-    file = tmp_path/"tasks.json"
-    file.write_text(json.dumps([*rows[:2], spoil(rows[2], where), *rows[3:5]]))
-    refused(run_notebook(tasks=file), tmp_path, pattern)
-
-
-def test_file_that_is_not_json(run_notebook, tmp_path):
-    (tmp_path/"tasks.json").write_text('[{"prompt": ')
-    refused(run_notebook(tasks=tmp_path/"tasks.json"), tmp_path, r"tasks\.json is not valid JSON")
 
 
 def test_missing_model(run_notebook, tmp_path):

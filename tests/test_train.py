@@ -2,7 +2,7 @@
 import json, os, signal, subprocess, time
 
 import psutil
-from conftest import ROOT, TINY, papermill_command
+from conftest import ROOT, TINY, train_command
 
 from mcp_grpo.observe.track import read_lines
 
@@ -36,7 +36,7 @@ def test_overrides_choose_lora_and_stdio(run_notebook, tmp_path):
 
 
 def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
-    command = papermill_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
+    command = train_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 240
     try:

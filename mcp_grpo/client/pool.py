@@ -33,7 +33,7 @@ async def together(
     if errors: raise errors[0]
     return results
 
-# %% ../../nbs/01_client/04_pool.ipynb #f805e2f5
+# %% ../../nbs/01_client/04_pool.ipynb #01d53cd8
 class Lease:
     "The sessions of one episode; `async with` gives them back."
     def __init__(self, pool: "Pool", sessions: dict[str, Session]): self._pool, self._sessions = pool, sessions
@@ -47,10 +47,7 @@ class Lease:
         "The names of the leased servers."
         return list(self._sessions)
 
-    def tools(
-        self,
-        server: str,  # a leased server
-    ) -> dict[str, mcp_types.Tool]:  # by real name
+    def tools(self, server: str) -> dict[str, mcp_types.Tool]:  # by real name
         "The tools of a server, as it describes them."
         return self._session(server).tools
 
@@ -70,13 +67,10 @@ class Lease:
     async def __aenter__(self) -> "Lease": return self
     async def __aexit__(self, *exc) -> None: await self.release()
 
-# %% ../../nbs/01_client/04_pool.ipynb #9190144a
+# %% ../../nbs/01_client/04_pool.ipynb #9fc1dd98
 class _PoolCore:
     "The asynchronous half of a pool."
-    def __init__(
-        self,
-        specs: dict[str, ServerSpec],  # the servers of the run, by name
-    ):
+    def __init__(self, specs: dict[str, ServerSpec]):  # the servers of the run, by name
         self.specs = dict(specs)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._epoch = 0  # how often the pool was closed

@@ -6,7 +6,7 @@
 __all__ = ['log', 'FAULTS', 'CLOSE_SECONDS', 'ToolResult', 'SessionError', 'result_text', 'compile_schema', 'Toolbox', 'fault_of',
            'connect', 'list_tools', 'live_sessions', 'Session', 'portal', 'run_sync']
 
-# %% ../../nbs/01_client/02_session.ipynb #8e896711
+# %% ../../nbs/01_client/02_session.ipynb #8b37db1f
 import asyncio, concurrent.futures, json, logging, os, tempfile, threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,15 +16,11 @@ from typing import Any
 
 import anyio, mcp_types
 from anyio.from_thread import BlockingPortal
-from jsonschema.exceptions import SchemaError, best_match
-from jsonschema.validators import validator_for
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from .spec import ServerSpec, make_server
 from ..config import nearest
@@ -66,26 +62,31 @@ def result_text(
     if result.content or result.structured_content is None: return text
     return json.dumps(result.structured_content, separators=(",", ":"), ensure_ascii=False)
 
-# %% ../../nbs/01_client/02_session.ipynb #6a93db60
+# %% ../../nbs/01_client/02_session.ipynb #9b19e282
 _OPEN = {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
 
 def compile_schema(
     schema: dict,  # a tool's JSON schema
 ) -> Any:  # a validator, or None where the schema itself is wrong
     "A validator for a tool's arguments."
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
     if "properties" in schema and not _OPEN & schema.keys(): schema = {**schema, "additionalProperties": False}
     kind = validator_for(schema)
     try: kind.check_schema(schema)
     except SchemaError: return None
     return kind(schema, registry=Registry())  # an empty registry: no reference is ever fetched
 
-# %% ../../nbs/01_client/02_session.ipynb #e8ae58af
+# %% ../../nbs/01_client/02_session.ipynb #18415b2d
 def _complaint(validator: Any, arguments: dict) -> str:
     "Why `arguments` do not fit, or an empty string."
     if not isinstance(arguments, dict): return "the arguments should be an object"
     try: json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError: return "the arguments hold characters that are not valid Unicode"
     except ValueError: return "the arguments hold a number that is not finite"
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
     try:
         if validator is None or validator.is_valid(arguments): return ""
         error = best_match(validator.iter_errors(arguments))

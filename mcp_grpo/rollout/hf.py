@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Feed', 'make_feed', 'decode_attention', 'Shared', 'shared_attention', 'piece_attention', 'slot_attention',
-           'SlotCache', 'sampling_mode', 'forward', 'sample', 'SlotTable', 'shared_prefix', 'Request', 'Slots',
-           'Batcher', 'Runner', 'full_attention', 'Worker', 'Driver', 'HFEngine']
+           'SlotCache', 'sampling_mode', 'forward', 'sample', 'SlotTable', 'shared_prefix', 'Request', 'Slots', 'Seats',
+           'Admission', 'Sharing', 'Batcher', 'Runner', 'full_attention', 'Worker', 'Driver', 'within', 'HFEngine']
 
 # %% ../../nbs/05_rollout/03_hf.ipynb #a5526885
 import asyncio
@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache
 
 from .engine import Completion, Key, Sampling, noise
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #fd428887
+# %% ../../nbs/05_rollout/03_hf.ipynb #be66e1cf
 @dataclass
 class Feed:
     "What one forward pass feeds, flat: the tokens of the decoding rows, then piece after piece."
@@ -37,6 +37,15 @@ class Feed:
     pieces: list[tuple[int, int, int, int]] = field(default_factory=list)  # (slot, position, begin, end) in the flat row
     shared: Any = None   # a `Shared` if decoding rows have a prefix in common
     layer: int = 0       # the layer now attending
+
+    def by_slot(self, x: torch.Tensor) -> torch.Tensor:
+        "[decoding, ...] to [rows, ...]: each decoding row at its slot's place, zeros between."
+        if self.decoding == self.rows: return x
+        return x.new_zeros(self.rows, *x.shape[1:]).index_copy_(0, self.slots[:self.decoding], x)
+
+    def by_row(self, x: torch.Tensor) -> torch.Tensor:
+        "The way back."
+        return x if self.decoding == self.rows else x.index_select(0, self.slots[:self.decoding])
 
 # %% ../../nbs/05_rollout/03_hf.ipynb #0b9fd39c
 def make_feed(ids: np.ndarray,        # [slots, capacity] the tokens of every slot
@@ -62,24 +71,21 @@ def make_feed(ids: np.ndarray,        # [slots, capacity] the tokens of every sl
     tensor = lambda a: torch.from_numpy(a).to(device)
     return Feed(tensor(ids[owner, positions]), tensor(positions), tensor(owner), single, rows, length, mask, pieces)
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #3c26f7a0
+# %% ../../nbs/05_rollout/03_hf.ipynb #8ba04886
 def decode_attention(query: torch.Tensor,  # [n, heads, dim] one query a row
                      keys: torch.Tensor, values: torch.Tensor,   # [slots, kv_heads, capacity, dim]
                      feed: Feed, scale: float) -> torch.Tensor:  # [n, heads, dim]
     "Attention of the rows that feed one token, over everything their slots hold."
     (n, heads, dim), kv = query.shape, keys.shape[1]
     k, v = keys[:feed.rows, :, :feed.length], values[:feed.rows, :, :feed.length]
-    grouped = query.reshape(n, kv, heads // kv, dim)
-    if n < feed.rows:
-        slots = feed.slots[:n]
-        grouped = grouped.new_zeros(feed.rows, *grouped.shape[1:]).index_copy_(0, slots, grouped)
+    grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
     if query.device.type == "cpu":   # two batched products beat the fused kernel at one query a row
         scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.mask
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:
         mask = feed.mask.to(query.dtype).expand(-1, -1, heads // kv, -1)
         out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale)
-    return (out if n == feed.rows else out.index_select(0, slots)).reshape(n, heads, dim)
+    return feed.by_row(out).reshape(n, heads, dim)
 
 # %% ../../nbs/05_rollout/03_hf.ipynb #e98f0d31
 @dataclass
@@ -101,7 +107,7 @@ class Shared:
         x = x.view(self.groups, kv, self.width, -1, x.shape[-1]).transpose(1, 2)
         return x.reshape(self.groups * self.width, kv, -1, x.shape[-1]).index_select(0, self.place)
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #dc9f6bb4
+# %% ../../nbs/05_rollout/03_hf.ipynb #fb976dd9
 def shared_attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float) -> torch.Tensor:
     "`decode_attention` for rows of which groups share a prefix."
     (n, heads, dim), kv, shared = query.shape, keys.shape[1], feed.shared
@@ -110,16 +116,11 @@ def shared_attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tens
     k, v = keys[:feed.rows, :, common:feed.length], values[:feed.rows, :, common:feed.length]
     grouped = (query * scale).reshape(n, kv, heads // kv, dim)
     alike = shared.gather(torch.bmm(shared.spread(grouped), prefix_k.transpose(1, 2)), kv)
-    rows = grouped
-    if n < feed.rows: rows = grouped.new_zeros(feed.rows, *grouped.shape[1:]).index_copy_(0, feed.slots[:n], grouped)
-    own = torch.matmul(rows, k.transpose(2, 3)) + feed.mask[..., common:]
-    if n < feed.rows: own = own.index_select(0, feed.slots[:n])
-    weights = torch.cat([alike, own], -1).softmax(-1)
-    alike, own = weights[..., :common].to(v.dtype), weights[..., common:].to(v.dtype)
-    if n < feed.rows: own = own.new_zeros(feed.rows, *own.shape[1:]).index_copy_(0, feed.slots[:n], own)
-    out = torch.matmul(own, v)
-    if n < feed.rows: out = out.index_select(0, feed.slots[:n])
-    return (out + shared.gather(torch.bmm(shared.spread(alike), prefix_v), kv)).reshape(n, heads, dim)
+    own = feed.by_row(torch.matmul(feed.by_slot(grouped), k.transpose(2, 3)) + feed.mask[..., common:])
+    weights = torch.cat([alike, own], -1).softmax(-1).to(v.dtype)
+    out = feed.by_row(torch.matmul(feed.by_slot(weights[..., common:]), v))
+    alike = shared.gather(torch.bmm(shared.spread(weights[..., :common]), prefix_v), kv)
+    return (out + alike).reshape(n, heads, dim)
 
 # %% ../../nbs/05_rollout/03_hf.ipynb #acd52f84
 def piece_attention(query: torch.Tensor,  # [1, heads, tokens, dim]
@@ -277,7 +278,7 @@ class Request:
     def completion(self, ids, logprobs, stopped: bool) -> Completion:
         return Completion(ids.tolist(), logprobs.tolist(), "stop" if stopped else "length", self.version)
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #869b1636
+# %% ../../nbs/05_rollout/03_hf.ipynb #70d5efd8
 class Slots:
     "Slots and their cache: who sits where, what is shared, what is free."
     def __init__(self, model, max_slots: int):
@@ -301,6 +302,28 @@ class Slots:
         t.episodes[slot], self.where[episode], t.held[slot], t.length[slot], t.running[slot] = episode, slot, 0, 0, False
         return slot
 
+    def stop_row(self, ids: tuple[int, ...]) -> int:
+        "The row of `stops` that marks these ids."
+        if ids not in self.stop_sets:
+            self.stop_sets[ids] = len(self.stop_sets)
+            self.stops = np.vstack([self.stops, np.isin(np.arange(self.stops.shape[1]), ids)])
+        return self.stop_sets[ids]
+
+    def free(self, slots: list[int]):
+        "Give slots back; the last ones in use fill the gaps."
+        t = self.table
+        for slot in sorted(slots, reverse=True):
+            t.leader[:t.n][t.leader[:t.n] == slot] = -1
+            t.running[slot], last = False, t.n - 1
+            del self.where[t.episodes[slot]]
+            if slot != last:
+                self.cache.copy(last, [slot], int(t.held[last])); t.move(last, slot)
+                self.where[t.episodes[slot]] = slot
+            t.episodes.pop(); t.n -= 1
+
+# %% ../../nbs/05_rollout/03_hf.ipynb #f6bcae1d
+class Seats(Slots):
+    "Slots into which requests are written."
     def place(self, request: Request, slot: int, leader: int = -1):
         "Write the request into its slot, keeping or copying what is already known of its prompt."
         t, prompt, n = self.table, request.prompt, len(request.prompt)
@@ -327,28 +350,9 @@ class Slots:
         if known and known == n - 1: return t.group[donor], min(t.shared[donor], known)
         return self.clock + 1, n   # a group of its own, so far
 
-    def stop_row(self, ids: tuple[int, ...]) -> int:
-        "The row of `stops` that marks these ids."
-        if ids not in self.stop_sets:
-            self.stop_sets[ids] = len(self.stop_sets)
-            self.stops = np.vstack([self.stops, np.isin(np.arange(self.stops.shape[1]), ids)])
-        return self.stop_sets[ids]
-
-    def free(self, slots: list[int]):
-        "Give slots back; the last ones in use fill the gaps."
-        t = self.table
-        for slot in sorted(slots, reverse=True):
-            t.leader[:t.n][t.leader[:t.n] == slot] = -1
-            t.running[slot], last = False, t.n - 1
-            del self.where[t.episodes[slot]]
-            if slot != last:
-                self.cache.copy(last, [slot], int(t.held[last])); t.move(last, slot)
-                self.where[t.episodes[slot]] = slot
-            t.episodes.pop(); t.n -= 1
-
-# %% ../../nbs/05_rollout/03_hf.ipynb #416b9d26
-class Batcher(Slots):
-    "Continuous batching: admit requests, iterate, collect those that end."
+# %% ../../nbs/05_rollout/03_hf.ipynb #ac883b92
+class Admission(Seats):
+    "Who takes part, and what is to be fed."
     def __init__(self, model, max_slots: int = 256, chunk: int = 4096):
         super().__init__(model, max_slots)
         self.chunk, self.active, self.prefilled, self.decoded, self.iterations = chunk, {}, 0, 0, 0
@@ -381,6 +385,9 @@ class Batcher(Slots):
             slots, begin, sizes = slots[order], begin[order], sizes[order]
         return slots, begin, begin + sizes
 
+# %% ../../nbs/05_rollout/03_hf.ipynb #e7648ade
+class Sharing(Admission):
+    "What samples of a group have in common."
     def common(self, slots: np.ndarray) -> Shared | None:
         "What groups among the decoding `slots` share, if reading it once pays."
         t = self.table
@@ -409,6 +416,9 @@ class Batcher(Slots):
         t.leader[followers] = -1
         return np.concatenate([slots, followers]).astype(np.int64), place
 
+# %% ../../nbs/05_rollout/03_hf.ipynb #f956bfef
+class Batcher(Sharing):
+    "Continuous batching: admit requests, iterate, collect those that end."
     def iterate(self) -> list[tuple[Request, Completion]]:
         "One forward pass and one token for everybody fed to the end; the turns that ended with it."
         t, device = self.table, self.model.device
@@ -444,7 +454,7 @@ class Batcher(Slots):
             t.running[slot] = False
         return finished
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #16076228
+# %% ../../nbs/05_rollout/03_hf.ipynb #66c4bb35
 class Runner(Batcher):
     "A batcher that runs until there is something to tell."
     interrupt = False   # set from outside to end a run early
@@ -465,6 +475,10 @@ class Runner(Batcher):
                 self.table.running[slot] = False
                 self.table.leader[:self.table.n][self.table.leader[:self.table.n] == slot] = -1
 
+    def stats(self) -> dict[str, int]:
+        "Counters since the start."
+        return dict(tokens_prefilled=self.prefilled, tokens_decoded=self.decoded, tokens_reused=self.reused, iterations=self.iterations)
+
     def forget(self):
         "Drop all keys and values: the weights have changed."
         self.table.held[:], self.table.shared[:], self.prefix_key = 0, 0, None
@@ -479,7 +493,7 @@ def full_attention(model):
         raise ValueError(f"the hf engine needs full attention in every layer, and {type(model).__name__} "
                          f"has {', '.join(sorted(odd))}: use the vllm engine.")
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #03c14e44
+# %% ../../nbs/05_rollout/03_hf.ipynb #7107c403
 class Worker:
     "The batcher and the one thread it runs in."
     def __init__(self, model, max_slots: int, chunk: int):
@@ -514,12 +528,6 @@ class Worker:
         "Slots and cache anew; the counters go on."
         old, self.runner = self.runner, Runner(self.model, self.runner.max_slots, self.runner.chunk)
         for name in ("prefilled", "decoded", "reused", "iterations"): setattr(self.runner, name, getattr(old, name))
-
-    def stats(self) -> dict[str, float]:
-        "Counters since the start."
-        r = self.runner
-        return dict(tokens_prefilled=r.prefilled, tokens_decoded=r.decoded, tokens_reused=r.reused,
-                    iterations=r.iterations, seconds=self.seconds)
 
 # %% ../../nbs/05_rollout/03_hf.ipynb #5fb42593
 class Driver:
@@ -558,7 +566,13 @@ class Driver:
         self.pending, self.waiting, self.released = set(), [], []
         self.worker.reset()
 
-# %% ../../nbs/05_rollout/03_hf.ipynb #0514d282
+# %% ../../nbs/05_rollout/03_hf.ipynb #5a7a41eb
+def within(sampling: Sampling, prompt: int, most: int) -> Sampling:
+    "The sampling, held to the room that a prompt of so many tokens leaves."
+    if not 1 <= prompt < most: raise ValueError(f"a prompt of {prompt} tokens does not fit: the engine takes 1 to {most - 1}.")
+    return Sampling(sampling.temperature, min(most - prompt, sampling.max_new_tokens), tuple(sampling.stop_ids))
+
+# %% ../../nbs/05_rollout/03_hf.ipynb #33d466b0
 class HFEngine:
     "A `transformers` model as an `Engine`; its weights are shared, not copied."
     def __init__(self, model,                   # any causal LM with full attention
@@ -571,10 +585,7 @@ class HFEngine:
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`."
-        room = self.max_tokens - len(prompt_ids)
-        if len(prompt_ids) < 1 or room < 1:
-            raise ValueError(f"a prompt of {len(prompt_ids)} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
-        sampling = Sampling(sampling.temperature, min(room, sampling.max_new_tokens), tuple(sampling.stop_ids))
+        sampling = within(sampling, len(prompt_ids), self.max_tokens)
         driver, request = self.driver, Request(prompt_ids, sampling, key, asyncio.get_running_loop().create_future())
         driver.pending.add(request); driver.waiting.append(request); driver.nudge()
         try: return await request.future
@@ -598,4 +609,4 @@ class HFEngine:
 
     def stats(self) -> dict[str, float]:
         "Counters since the start."
-        return self.worker.stats()
+        return dict(self.worker.runner.stats(), seconds=self.worker.seconds)

@@ -4,17 +4,20 @@
 
 # %% auto #0
 __all__ = ['ARGUMENT_NAMES', 'CARDS', 'NAMES', 'FIRST_HELD_OUT_DAY', 'PHRASES', 'MAX_TOOLS', 'SYSTEM', 'FAMILIES', 'COMPOSED',
-           'DRILLS', 'TRAIN_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'ToolCard', 'offer', 'Split', 'split_world',
-           'Fact', 'draw_fact', 'choose_cards', 'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup',
-           'two_lookups', 'chain', 'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks']
+           'DRILLS', 'TRAIN_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'SMALL_TRAIN_COUNTS', 'SMALL_HELD_OUT_COUNTS',
+           'SMALL_SYNONYM_COUNTS', 'ToolCard', 'offer', 'Split', 'split_world', 'Fact', 'draw_fact', 'choose_cards',
+           'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup', 'two_lookups', 'chain', 'post',
+           'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks', 'first_tasks', 'small_tasks',
+           'write_default_tasks']
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #8791fa5b
+# %% ../../nbs/04_tasks/00_rules.ipynb #cbcf4a2b
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..env.action import tool_prompt
-from ..servers.world import SECTORS, TRADING_DAYS, World, _word
-from ..task import COMPLEXITIES, OfferedTool, Task
+from ..servers.world import TRADING_DAYS, World, _word, open_world
+from ..task import COMPLEXITIES, OfferedTool, Task, write_tasks
 
 # %% ../../nbs/04_tasks/00_rules.ipynb #68ce59b3
 @dataclass(frozen=True)
@@ -360,3 +363,30 @@ def default_tasks(world: World) -> tuple:  # (training tasks, validation tasks)
     held_out = make_tasks(world, HELD_OUT_COUNTS, split='held_out', source='mcp_grpo/heldout')
     synonyms = make_tasks(world, SYNONYM_COUNTS, split='held_out', names='held_out', source='mcp_grpo/synonyms', seed=1)
     return train, held_out + synonyms
+
+# %% ../../nbs/04_tasks/00_rules.ipynb #51ce761f
+SMALL_TRAIN_COUNTS = dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)
+SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2)
+SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
+
+def first_tasks(
+    tasks: list,            # list[Task]
+    counts: dict,           # family -> how many; 'unanswerable' counts pairs
+) -> list:                  # list[Task], by id
+    "The first tasks of each family; twins stay together."
+    kept = []
+    for family, n in counts.items():
+        kept += sorted((t for t in tasks if t.family == family), key=lambda t: t.task_id)[:2 * n if family == 'unanswerable' else n]
+    return kept
+
+def small_tasks(train: list, validation: list) -> tuple:  # (training tasks, validation tasks)
+    "What of the default tasks ships with the package."
+    held_out, synonyms = ([t for t in validation if t.data_source == f'mcp_grpo/{name}'] for name in ('heldout', 'synonyms'))
+    return first_tasks(train, SMALL_TRAIN_COUNTS), first_tasks(held_out, SMALL_HELD_OUT_COUNTS) + first_tasks(synonyms, SMALL_SYNONYM_COUNTS)
+
+# %% ../../nbs/04_tasks/00_rules.ipynb #36b36b49
+def write_default_tasks(root: str | Path = '.') -> None:  # the repository's folder
+    "Make the task files of the repository and of the package; this is `make data`."
+    default = default_tasks(open_world(0))
+    for folder, parts in ('data/processed', default), ('mcp_grpo/assets/tasks', small_tasks(*default)):
+        for name, tasks in zip(('train', 'validation'), parts): write_tasks(tasks, Path(root)/folder/f'{name}.json')

@@ -95,7 +95,7 @@ def load_weights(
     with torch.no_grad():
         for name, p in params.items(): p.copy_(tensors[name])
 
-# %% ../../nbs/06_train/08_checkpoint.ipynb #b82ecf31
+# %% ../../nbs/06_train/08_checkpoint.ipynb #03a9cd70
 def checkpoints(
     folder: str | Path, # of the run
 ) -> list[Path]: # newest first; whole or not
@@ -116,6 +116,7 @@ def save_checkpoint(
         save_file(optimizer_tensors(policy, optimizer), part / "optimizer.safetensors")
         (part / "state.json").write_text(json.dumps(dict(step=step, model=policy.name, lora=policy.lora, extra=extra or {})))
     target = Path(folder) / f"step-{step:06d}"
+    if target.exists() and not is_whole(target): shutil.rmtree(target)   # damaged: we came back from an older one
     commit(target, fill)
     for old in checkpoints(folder)[keep:]: shutil.rmtree(old)
     return target

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['SCHEDULES', 'Row', 'make_rows', 'summarise', 'pack', 'MicroBatch', 'micro_batches', 'make_optimizer', 'Learner']
 
-# %% ../../nbs/06_train/06_learner.ipynb #5f252a75
+# %% ../../nbs/06_train/06_learner.ipynb #3089909d
 import math
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 
 from ..rollout.trajectory import Trajectory
 from .advantage import ADVANTAGES, advantages
-from .logprob import sampled_logprobs
+from .logprob import sampled_logprobs, token_logprobs
 from .loss import Tokens, find_loss, policy_loss, token_weights
 from .policy import Policy
+from .tree import PrefixTree, pack_tree, tree_hidden, why_not
 
 # %% ../../nbs/06_train/06_learner.ipynb #e8811982
 @dataclass
@@ -38,14 +40,15 @@ def make_rows(
     def cut(t): return len(t.sampled) - list(t.sampled)[::-1].index(1)
     return [Row(list(t.ids[:cut(t)]), list(t.sampled[:cut(t)]), list(t.logprobs[:cut(t)]), a) for t, a in pairs]
 
-# %% ../../nbs/06_train/06_learner.ipynb #892ec128
+# %% ../../nbs/06_train/06_learner.ipynb #425f71a2
 def summarise(
     groups: list[list[Trajectory]], # a list for each task
 ) -> dict[str, float | None]:
     "What a step's rewards looked like before any learning."
     flat = [t for g in groups for t in g]
     valid = [t for t in flat if t.reward is not None]
-    spread = sum(len({t.reward for t in g if t.reward is not None}) > 1 for g in groups)
+    kept = [[t.reward for t in g if t.reward is not None] or [0.0] for g in groups]
+    spread = sum(max(g) - min(g) > 1e-8 for g in kept)
     def mean(values): return sum(values) / len(valid) if valid else None   # nothing valid is not a reward of 0
     return dict(reward=mean(t.reward for t in valid), success=mean(bool(t.success) for t in valid),
                 episodes=len(flat), episodes_invalid=len(flat) - len(valid), groups=len(groups), groups_with_spread=spread)
@@ -62,21 +65,30 @@ def pack(
         out[-1].append(i)
     return out
 
-# %% ../../nbs/06_train/06_learner.ipynb #a6e4b985
+# %% ../../nbs/06_train/06_learner.ipynb #4ef7cfa6
+def _padded(rows: list[Row], device: torch.device | str) -> tuple[Tensor, Tensor]: # [rows, tokens] ids and sampled
+    "Rows one under the other, padded on the right."
+    width = max(len(r.ids) for r in rows)
+    def pad(name, dtype): return torch.tensor([getattr(r, name) + [0] * (width - len(r.ids)) for r in rows], dtype=dtype, device=device)
+    return pad("ids", torch.long), pad("sampled", torch.bool)
+
 class MicroBatch:
-    "Some rows, padded on the right, and their sampled tokens laid out flat."
+    "Some rows as the network takes them, and their sampled tokens laid out flat."
     def __init__(self,
         rows: list[Row], # at least one
         weights: list[float], # of each row: what one of its tokens counts for in the batch
         device: torch.device | str = "cpu", # where the policy lies
+        share: bool = True, # compute what rows share once
     ):
-        width = max(len(r.ids) for r in rows)
-        def pad(name, dtype): return torch.tensor([getattr(r, name) + [0] * (width - len(r.ids)) for r in rows], dtype=dtype, device=device)
-        self.ids, self.sampled = pad("ids", torch.long), pad("sampled", torch.bool)
-        self.logp_sampler = pad("logprobs", torch.float32)[self.sampled]
-        self.row = self.sampled.nonzero()[:, 0]
-        self.advantage = torch.tensor([r.advantage for r in rows], dtype=torch.float32, device=device)[self.row]
-        self.weight = torch.tensor(weights, dtype=torch.float32, device=device)[self.row]
+        at = [(n, i) for n, r in enumerate(rows) for i, s in enumerate(r.sampled) if s]
+        def tensor(values, dtype=torch.float32): return torch.tensor(values, dtype=dtype, device=device)
+        self.row = tensor([n for n, _ in at], torch.long)
+        self.logp_sampler = tensor([rows[n].logprobs[i] for n, i in at])
+        self.advantage, self.weight = tensor([r.advantage for r in rows])[self.row], tensor(weights)[self.row]
+        self.tree = PrefixTree([r.ids for r in rows], [r.sampled for r in rows], device) if share else None
+        self.padded = None if share else _padded(rows, device)
+        self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel() # that go through the network
+        self.tokens_plain = sum(len(r.ids) - 1 for r in rows) # that would, if every row stood alone
         self.logp_old: Tensor | None = None # the first pass leaves it here
         self.logp_ref: Tensor | None = None # the reference pass, if the loss has a KL term
 
@@ -85,20 +97,22 @@ class MicroBatch:
         temperature: float, # the sampler's
     ) -> tuple[Tensor, Tensor]: # logprobs and entropies of the sampled tokens
         "Run the rows through the network."
-        return sampled_logprobs(causal, self.ids, self.sampled, temperature)
+        if self.tree is None: return sampled_logprobs(causal, *self.padded, temperature)
+        return token_logprobs(tree_hidden(causal, self.tree), Policy.head(causal), self.tree.targets, temperature)
 
-# %% ../../nbs/06_train/06_learner.ipynb #03cd1732
+# %% ../../nbs/06_train/06_learner.ipynb #ea1a96fb
 def micro_batches(
     rows: list[Row], # of the whole batch
     how: str, # the loss's key of `WEIGHTS`
-    budget: int, # padded tokens of a micro-batch
+    budget: int, # tokens that go through the network in a micro-batch
     longest: int, # the most tokens an episode may have
     device: torch.device | str = "cpu", # where the policy lies
+    share: bool = True, # compute what rows share once
 ) -> list[MicroBatch]:
     "The batch, cut to the budget."
     weights = token_weights(how, [sum(r.sampled) for r in rows], longest).tolist()
-    return [MicroBatch([rows[i] for i in part], [weights[i] for i in part], device)
-            for part in pack([len(r.ids) for r in rows], budget)]
+    parts = pack_tree([r.ids for r in rows], [r.sampled for r in rows], budget) if share else pack([len(r.ids) for r in rows], budget)
+    return [MicroBatch([rows[i] for i in part], [weights[i] for i in part], device, share) for part in parts]
 
 # %% ../../nbs/06_train/06_learner.ipynb #32a0c617
 SCHEDULES = dict(linear=lambda done: max(0.0, 1 - done), constant=lambda done: 1.0)  # share of the run that is done -> factor
@@ -111,7 +125,7 @@ def make_optimizer(
     return torch.optim.AdamW(policy.trainable().values(), lr=lr, betas=(0.9, 0.999), weight_decay=0.0,
                              fused=policy.device.type in ("cpu", "cuda"))
 
-# %% ../../nbs/06_train/06_learner.ipynb #8b11849d
+# %% ../../nbs/06_train/06_learner.ipynb #1453a2da
 class Learner:
     "GRPO on the trajectories of one step at a time."
     def __init__(self,
@@ -129,6 +143,9 @@ class Learner:
         self.optimizer = make_optimizer(policy, cfg.lr)
         self.steps_done = 0
         policy.model.eval()   # no dropout: the ratio would not be 1
+        reason = why_not(policy.model)
+        self.share = not reason
+        if reason: warnings.warn(f"The learner computes every row's prompt by itself: {policy.name or 'the model'} cannot share prompts, since {reason}.", stacklevel=2)
         if cfg.kl: policy.keep_reference()
 
     def autocast(self):
@@ -141,7 +158,7 @@ class Learner:
         "Improve the policy by one step's trajectories."
         cfg, lr = self.cfg, self._set_lr()
         rows = make_rows(groups, cfg.advantage, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
-        batches = micro_batches(rows, self.weights, cfg.token_budget, self.max_tokens, self.policy.device)
+        batches = micro_batches(rows, self.weights, cfg.token_budget, self.max_tokens, self.policy.device, self.share)
         if cfg.kl: self._reference(batches)
         passes = [self._pass(batches) for _ in range(cfg.passes if batches else 0)]
         self.steps_done += 1
@@ -178,7 +195,7 @@ class Learner:
         if math.isfinite(norm): self.optimizer.step()
         return dict(stats, grad_norm=norm, skipped=float(not math.isfinite(norm)))
 
-# %% ../../nbs/06_train/06_learner.ipynb #ff011eb9
+# %% ../../nbs/06_train/06_learner.ipynb #e89914b6
 def _add_up(stats: list[dict[str, Tensor]], tokens: int) -> dict[str, float]:
     "Statistics of a pass from those of its micro-batches."
     def one(name):
@@ -192,7 +209,8 @@ _LAST = ("ratio", "ratio_max", "clip_fraction", "grad_norm")                    
 
 def _metrics(passes: list[dict[str, float]], batches: list[MicroBatch]) -> dict[str, float]:
     "What to log of a step; without anything to learn from, only the token counts."
-    counts = dict(tokens_sampled=sum(len(b.row) for b in batches), tokens_forward=sum(b.ids.numel() for b in batches))
+    counts = dict(tokens_sampled=sum(len(b.row) for b in batches), tokens_forward=sum(b.tokens for b in batches),
+                  tokens_plain=sum(b.tokens_plain for b in batches))
     if not passes: return counts
     moved = dict(moved_first=passes[0]["moved_max"], moved_last=passes[-1]["moved_max"], skipped=sum(p["skipped"] for p in passes))
     return {**{k: passes[0][k] for k in _FIRST}, **{k: passes[-1][k] for k in _LAST}, **moved, **counts}

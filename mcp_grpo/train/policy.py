@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'Policy', 'load_policy']
 
-# %% ../../nbs/06_train/00_policy.ipynb #9ba3369f
+# %% ../../nbs/06_train/00_policy.ipynb #ecde3030
 import copy
 from contextlib import contextmanager
 from typing import Iterator
@@ -13,6 +13,8 @@ from typing import Iterator
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from ..config import asset
 
 # %% ../../nbs/06_train/00_policy.ipynb #4312f79d
 def tiny_qwen3(
@@ -117,15 +119,15 @@ class Policy:
         elif self._frozen is None: raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
         else: yield self._frozen
 
-# %% ../../nbs/06_train/00_policy.ipynb #be408f1f
+# %% ../../nbs/06_train/00_policy.ipynb #eee0fcfe
 def _pretrained(
     name: str, # "tiny", a folder, or a name on a hub
     dtype: str, # "float32", "bfloat16", ...
 ) -> tuple: # model, tokenizer
     "Load model and tokenizer, or say in one sentence why not."
-    from mcp_grpo.config import asset
-    where = str(asset("tiny")) if name == "tiny" else name
+    if dtype not in ("float32", "bfloat16", "float16"): raise PolicyError(f"model.dtype is {dtype!r}; it must be float32, bfloat16 or float16.")
     try:
+        where = str(asset("tiny")) if name == "tiny" else name
         model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype))
         return model, AutoTokenizer.from_pretrained(where)
     except (OSError, ValueError) as e:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_tasks', 'StepResult', 'split_time', 'TrainerError', 'Trainer']
 
-# %% ../../nbs/06_train/09_trainer.ipynb #48c702cf
+# %% ../../nbs/06_train/09_trainer.ipynb #efe1d22d
 import heapq, random, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..rollout.collect import collect_sync
 from ..rollout.engine import Engine, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
-from .checkpoint import load_latest, save_checkpoint
+from .checkpoint import checkpoints, load_latest, save_checkpoint
 from .learner import Learner
 from .policy import Policy
 
@@ -56,7 +56,7 @@ def split_time(
     generating = min(generating, playing)
     return dict(generation=generating, tools=playing - generating, learning=learning, rest=max(whole - playing - learning, 0.0))
 
-# %% ../../nbs/06_train/09_trainer.ipynb #245bb14d
+# %% ../../nbs/06_train/09_trainer.ipynb #164e6e00
 class TrainerError(ValueError):
     "A run that cannot start; the message says why."
 
@@ -74,6 +74,8 @@ class Trainer:
     ):
         if not draw_tasks(tasks, 1, cfg.train.family_weight, 0, 0):
             raise TrainerError("There is nothing to train on: give at least one task whose family has a weight above 0.")
+        if folder and not resume and checkpoints(folder):
+            raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
         self.learner = Learner(policy, cfg.train, cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed)
         state = load_latest(folder, policy, self.learner.optimizer) if resume and folder else None
@@ -91,7 +93,7 @@ class Trainer:
         cfg, r = self.cfg, self.cfg.rollout
         tasks = draw_tasks(self.tasks, cfg.train.tasks_per_step, cfg.train.family_weight, cfg.seed, step)
         return collect_sync(tasks, self.engine, self.pool, self.chat, Sampling(r.temperature, r.max_new_tokens),
-                            samples=r.samples, run=cfg.run, step=step, max_tokens=r.max_tokens, seed=cfg.seed)
+                            samples=r.samples, run="train", step=step, max_tokens=r.max_tokens, seed=cfg.seed)
 
     def refresh(self):
         "Tell the engine that the weights have changed."
