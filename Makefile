@@ -1,9 +1,12 @@
 # make train   the main job: a tiny model learns to use MCP tools, on a CPU
 # make test    the whole suite
+# make warmstart   the tiny model itself, from random weights
 # Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready.
 
 MODE ?= cpu
-RUN  ?= $(MODE)-$(shell date +%Y%m%d-%H%M%S)
+ifndef RUN
+RUN  := $(MODE)-$(shell date +%Y%m%d-%H%M%S)
+endif
 ARGS ?=                 # more papermill parameters: ARGS="-p steps 20 -p seed 1"
 BIN  := .venv/bin
 READY := .venv/.ready
@@ -11,7 +14,7 @@ READY := .venv/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data bench export readme setup
+.PHONY: train test data warmstart bench export readme setup
 setup: $(READY)
 
 $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
@@ -19,8 +22,9 @@ $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
 	@touch $@
 
 train: $(READY)
+	@test ! -e outputs/$(RUN)/metrics.jsonl || { echo "outputs/$(RUN) already holds a run; choose another RUN or remove the folder."; exit 2; }
 	@mkdir -p outputs/$(RUN)
-	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -p run $(RUN) $(ARGS)
+	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
 
 test: $(READY)
 	$(BIN)/ruff check .
@@ -30,6 +34,12 @@ test: $(READY)
 DATA_TO ?= .
 data: $(READY)
 	$(BIN)/python -c "from mcp_grpo.tasks.rules import write_default_tasks as write; write('$(DATA_TO)')"
+
+OUT ?= outputs/warmstart/tiny
+warmstart: $(READY)
+	@mkdir -p outputs/warmstart
+	$(PAPERMILL) experiments/warmstart.ipynb outputs/warmstart/warmstart.ipynb -r out $(OUT) $(ARGS)
+	@echo "The model is in $(OUT). 'make warmstart OUT=mcp_grpo/assets/tiny' puts it where the package looks for its default model."
 
 bench: $(READY)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=quickstart"; exit 2; }

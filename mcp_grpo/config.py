@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['MODES', 'CHOICES', 'LIMITS', 'PACKAGED', 'ConfigError', 'ModelConfig', 'DataConfig', 'ServersConfig', 'RolloutConfig',
-           'TrainConfig', 'EvaluateConfig', 'Config', 'split_overrides', 'parse_overrides', 'flatten', 'all_keys',
-           'nearest', 'unknown_key', 'type_name', 'set_key', 'check_values', 'load_config', 'save_config',
-           'read_config', 'asset', 'find_path', 'load_dotenv']
+           'TrainConfig', 'EvaluateConfig', 'Config', 'split_overrides', 'refuse_indirect', 'read_value',
+           'parse_overrides', 'flatten', 'all_keys', 'nearest', 'unknown_key', 'type_name', 'set_key', 'check_finite',
+           'check_values', 'load_config', 'save_config', 'read_config', 'asset', 'find_path', 'load_dotenv']
 
-# %% ../nbs/00_core/00_config.ipynb #dfd66cc4
-import difflib, importlib.resources, typing
+# %% ../nbs/00_core/00_config.ipynb #530fd48f
+import difflib, importlib.resources, math, typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class RolloutConfig:
     deterministic: bool = True  # rounds with a barrier, so that a rerun repeats token for token
     engine: str = "hf"  # hf
 
-# %% ../nbs/00_core/00_config.ipynb #f1255fc0
+# %% ../nbs/00_core/00_config.ipynb #f79278b5
 @dataclass
 class TrainConfig:
     "How trajectories become better weights."
@@ -70,8 +70,8 @@ class TrainConfig:
     lr_schedule: str = "linear"  # linear (to 0 at the last step) | constant
     advantage: str = "grpo"  # grpo | dr_grpo | rloo | shuffled (the control)
     loss: str = "ppo_clip"  # ppo_clip | dapo | dr_grpo | gspo | cispo
-    clip_low: float = 0.2  # the ratio is clipped at 1 - clip_low
-    clip_high: float = 0.2  # and at 1 + clip_high
+    clip_low: float | None = None  # the ratio is clipped at 1 - clip_low; None takes the loss's own bound
+    clip_high: float | None = None  # and at 1 + clip_high
     kl: float = 1e-3  # weight of the KL to the reference; 0 spares its forward pass
     entropy: float = 0.002  # weight of the entropy bonus
     grad_clip: float = 1.0  # largest gradient norm
@@ -81,13 +81,12 @@ class TrainConfig:
     checkpoint_every: int = 25  # steps between checkpoints; 0 for none
     family_weight: dict[str, float] = field(default_factory=dict)  # how often a task family is drawn; 1 if absent
 
-# %% ../nbs/00_core/00_config.ipynb #7cf8c8e4
+# %% ../nbs/00_core/00_config.ipynb #c7e8e90e
 @dataclass
 class EvaluateConfig:
     "How success is measured."
     tasks: int = 0  # held-out tasks to play; 0 for all
     temperature: float = 0.0  # 0 is greedy
-    confidence: float = 0.95  # level of the intervals
 
 # %% ../nbs/00_core/00_config.ipynb #4acdffea
 @dataclass
@@ -108,22 +107,51 @@ MODES: dict[str, dict] = {  # name -> settings that differ from the defaults, by
     "cpu": {},
 }
 
-# %% ../nbs/00_core/00_config.ipynb #65a739e0
+# %% ../nbs/00_core/00_config.ipynb #76ce890f
 def split_overrides(
     text: str,  # "section.key=value,section.key=value"
 ) -> list[str]:  # the single assignments
-    "Cut overrides at the commas that stand outside brackets and quotes."
+    "Cut overrides at the commas that stand outside brackets and quotes; `ConfigError` where a part would be lost."
     parts, depth, quote = [""], 0, ""
     for c in text:
         if quote: quote = "" if c == quote else quote
         elif c in "\"'": quote = c
         elif c in "[{": depth += 1
         elif c in "]}": depth -= 1
+        elif c == "#" and parts[-1][-1:] in ("", " ", "\t", "="):
+            raise ConfigError(f"override {parts[-1].strip()!r}: the '#' after it begins a comment; quote the value if it belongs to it.")
+        if depth < 0: break
         if c == "," and not depth and not quote: parts.append("")
         else: parts[-1] += c
+    if depth or quote: raise ConfigError(f"override {parts[-1].strip()!r}: a quote or bracket has no partner; close it, or quote the value.")
     return [p.strip() for p in parts if p.strip()]
 
-# %% ../nbs/00_core/00_config.ipynb #85bd06c3
+# %% ../nbs/00_core/00_config.ipynb #d3424f75
+def refuse_indirect(
+    key: str,  # dotted
+    value,  # text or an already typed value, however nested
+) -> None:
+    "Refuse a value that only refers to another; `ConfigError` names the key."
+    if isinstance(value, dict): value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        for part in value: refuse_indirect(key, part)
+    elif isinstance(value, str) and ("${" in value or value == "???"):
+        raise ConfigError(f"{key}: {value!r} stands for another value; write the value itself.")
+
+# %% ../nbs/00_core/00_config.ipynb #d1169782
+def read_value(
+    key: str,  # dotted
+    text: str,  # one value as typed
+) -> object:
+    "A typed value; `ConfigError` when it cannot be read."
+    refuse_indirect(key, text)
+    try: read = OmegaConf.to_container(OmegaConf.create(f"v: {text}"))
+    except Exception: read = {}
+    if list(read) != ["v"]: raise ConfigError(f"{key}: cannot read {text!r}; quote it.")
+    refuse_indirect(key, read["v"])  # YAML has other ways to write a dollar sign
+    return read["v"]
+
+# %% ../nbs/00_core/00_config.ipynb #cfb38606
 def parse_overrides(
     text: str,  # "section.key=value,..."
 ) -> list[tuple[str, object]]:  # (dotted key, value)
@@ -132,8 +160,7 @@ def parse_overrides(
     for part in split_overrides(text):
         key, eq, value = part.partition("=")
         if not eq: raise ConfigError(f"override {part!r} has no '='; write section.key=value,section.key=value.")
-        try: pairs.append((key.strip(), OmegaConf.to_container(OmegaConf.create(f"v: {value.strip()}"))["v"]))
-        except Exception: raise ConfigError(f"{key.strip()}: cannot read {value.strip()!r}; quote it or close its bracket.") from None
+        pairs.append((key.strip(), read_value(key.strip(), value.strip())))
     return pairs
 
 # %% ../nbs/00_core/00_config.ipynb #22921070
@@ -184,7 +211,7 @@ def type_name(kind) -> str:
     "A type as a person reads it."
     return getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
 
-# %% ../nbs/00_core/00_config.ipynb #339aef67
+# %% ../nbs/00_core/00_config.ipynb #069e7d74
 def set_key(
     tree,  # an OmegaConf tree made from Config
     key: str,  # dotted
@@ -193,12 +220,13 @@ def set_key(
     "Set one setting; `ConfigError` names the key and its nearest neighbour, or the key and the wanted type."
     kinds = all_keys()
     if key not in kinds: raise unknown_key(key)
+    refuse_indirect(key, value)
     mistyped = ConfigError(f"{key}: {value!r} is not of type {type_name(kinds[key])}.")
     if isinstance(value, bool) and kinds[key] is not bool or isinstance(value, (dict, list)) and kinds[key] is str: raise mistyped
     try: OmegaConf.update(tree, key, value, merge=False)
     except (OmegaConfBaseException, TypeError, ValueError): raise mistyped from None
 
-# %% ../nbs/00_core/00_config.ipynb #adad94d6
+# %% ../nbs/00_core/00_config.ipynb #ef383929
 CHOICES = {"model.weights": ("full", "lora"), "servers.transport": ("memory", "stdio"), "rollout.engine": ("hf",),
            "train.lr_schedule": ("linear", "constant"), "train.autocast": ("none", "bfloat16"),
            "model.dtype": ("float32", "bfloat16", "float16")}  # key -> the values it may take
@@ -207,16 +235,25 @@ LIMITS = {"seed": (0, None), "model.lora_rank": (1, None), "servers.world_seed":
           "train.steps": (0, None), "train.tasks_per_step": (1, None), "train.passes": (1, None), "train.lr": (0, None),
           "train.clip_low": (0, 1), "train.clip_high": (0, None), "train.kl": (0, None), "train.grad_clip": (0, None), "train.tis_cap": (0, None),
           "train.token_budget": (1, None), "train.checkpoint_every": (0, None),
-          "evaluate.tasks": (0, None), "evaluate.temperature": (0, None), "evaluate.confidence": (0.5, 0.9999)}  # key -> (least, most)
+          "evaluate.tasks": (0, None), "evaluate.temperature": (0, None)}  # key -> (least, most)
 
-# %% ../nbs/00_core/00_config.ipynb #5f4ecfae
+# %% ../nbs/00_core/00_config.ipynb #a90c7643
+def check_finite(tree) -> None:
+    "Refuse a number that is not finite."
+    for key, kind in all_keys().items():
+        value = OmegaConf.select(tree, key)
+        for number in value.values() if typing.get_origin(kind) is dict else [value]:
+            if isinstance(number, float) and not math.isfinite(number): raise ConfigError(f"{key}: {number} is not a finite number.")
+
 def check_values(tree) -> None:
     "Refuse a value outside its choices or its range; `ConfigError` says which are allowed."
+    check_finite(tree)
     for key, allowed in CHOICES.items():
         value = OmegaConf.select(tree, key)
         if value not in allowed: raise ConfigError(f"{key}: {value!r} is not one of {', '.join(allowed)}.")
     for key, (least, most) in LIMITS.items():
         value = OmegaConf.select(tree, key)
+        if value is None: continue  # a setting that something else decides
         low_enough = most is None or value <= most
         if value >= least and low_enough: continue
         raise ConfigError(f"{key}: {value} is out of range; it must be at least {least}" + ("." if most is None else f" and at most {most}."))

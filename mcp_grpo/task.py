@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['COMPLEXITIES', 'SUCCESS_KINDS', 'TaskError', 'OfferedTool', 'Task', 'read_tasks', 'write_tasks']
 
-# %% ../nbs/00_core/01_task.ipynb #c0a908d3
+# %% ../nbs/00_core/01_task.ipynb #6327b478
 import json
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
+
+from .config import nearest
 
 # %% ../nbs/00_core/01_task.ipynb #4b67130b
 class TaskError(ValueError):
@@ -31,7 +32,7 @@ def _field(
         raise TaskError(f"{where}: field '{name}' should be {kind.__name__}, not {type(value).__name__}")
     return value
 
-# %% ../nbs/00_core/01_task.ipynb #92c829da
+# %% ../nbs/00_core/01_task.ipynb #c1328d09
 @dataclass(frozen=True)
 class OfferedTool:
     "One tool as the policy sees it, and the real tool behind it."
@@ -47,14 +48,17 @@ class OfferedTool:
         "An offered tool from its JSON object."
         if not isinstance(row, dict): raise TaskError(f"{where}: should be an object, not {type(row).__name__}")
         text = {k: _field(row, k, str, where) for k in ('server', 'tool', 'name', 'description')}
-        return cls(**text, arguments=_field(row, 'arguments', dict, where, {}), fixed=_field(row, 'fixed', dict, where, {}))
+        arguments = _field(row, 'arguments', dict, where, {})
+        for shown, real in arguments.items():
+            if not isinstance(real, str): raise TaskError(f"{where}: field 'arguments' should map '{shown}' to a name, not to {type(real).__name__}")
+        return cls(**text, arguments=arguments, fixed=_field(row, 'fixed', dict, where, {}))
 
     def to_row(self) -> dict:
         "The JSON object that `from_row` reads."
         row = dict(server=self.server, tool=self.tool, name=self.name, description=self.description, arguments=self.arguments)
         return row | ({'fixed': self.fixed} if self.fixed else {})
 
-# %% ../nbs/00_core/01_task.ipynb #574b3ce2
+# %% ../nbs/00_core/01_task.ipynb #3e673392
 COMPLEXITIES = {'simple': 5, 'moderate': 8, 'complex': 10}  # default max_turns
 SUCCESS_KINDS = ('answer', 'unknown', 'state')
 
@@ -66,7 +70,7 @@ class Task:
     complexity: str             # simple | moderate | complex
     prompt: list                # [system message, first user message]
     max_turns: int              # policy turns an episode may take
-    success: dict               # {"kind": "answer" | "unknown" | "state", "values": [...]}
+    success: dict               # {"kind": "answer" | "unknown" | "state", "values": [...], "evidence": bool}
     tool_sequence: list         # needed calls: [{"step", "server", "tool", "params"}]
     limits: dict                # {"max_servers", "max_tools"}
     final_reference: dict       # {"answer_text", "facts"}: what running the tools gave
@@ -100,7 +104,7 @@ def _task_to_row(task: Task) -> dict:
     return dict(data_source=task.data_source, env_class='MCPToolEnv', prompt=task.prompt,
                 reward_spec=dict(method='rule', ground_truth={k: getattr(task, k) for k in _truth}), extra_info=extra)
 
-# %% ../nbs/00_core/01_task.ipynb #ccb7328a
+# %% ../nbs/00_core/01_task.ipynb #8aeeda44
 def _check_prompt(prompt: list, where: str):
     "A prompt is a non-empty list of messages, the last of them the user's."
     if not prompt: raise TaskError(f"{where}: field 'prompt' is empty")
@@ -109,29 +113,58 @@ def _check_prompt(prompt: list, where: str):
             raise TaskError(f"{where}: field 'prompt' should hold objects with the strings 'role' and 'content'")
     if prompt[-1]['role'] != 'user': raise TaskError(f"{where}: field 'prompt' should end with a user message")
 
-def _check_success(success: dict, state_check, where: str):
-    "Success is of a known kind and comes with what that kind needs."
-    kind = success.get('kind')
-    if kind not in SUCCESS_KINDS:
-        raise TaskError(f"{where}: field 'success.kind' should be one of {', '.join(SUCCESS_KINDS)}, not {kind!r}")
-    if kind == 'answer' and not (isinstance(success.get('values'), list) and success['values']):
-        raise TaskError(f"{where}: field 'success.values' should be a list of the values asked for")
-    if kind == 'state' and not state_check:
-        raise TaskError(f"{where}: field 'state_check' is needed when success is decided by state")
+def _check_names(tools: list, where: str):
+    "No two tools are shown under one name."
+    names = [t.name for t in tools]
+    for i, name in enumerate(names):
+        if name in names[:i]: raise TaskError(f"{where}, tools[{i}]: field 'name' repeats {name!r} of tools[{names.index(name)}]")
+
+def _check_offered(name: str, tools: list, where: str):
+    "A tool, by server.tool, is on offer."
+    offered = [f'{t.server}.{t.tool}' for t in tools]
+    if name not in offered: raise TaskError(f"{where}: {name} is not among the offered tools{nearest(name, offered)}")
 
 def _check_calls(calls: list, tools: list, where: str):
     "Every needed call is to a tool on offer."
-    offered = {f'{t.server}.{t.tool}' for t in tools}
     for i, call in enumerate(calls):
         at = f"{where}, tool_sequence[{i}]"
         if not isinstance(call, dict): raise TaskError(f"{at}: should be an object, not {type(call).__name__}")
         name = f"{_field(call, 'server', str, at)}.{_field(call, 'tool', str, at)}"
-        _field(call, 'params', dict, at)
-        if name not in offered:
-            near = get_close_matches(name, offered, 1)
-            raise TaskError(f"{at}: {name} is not among the offered tools" + (f"; did you mean {near[0]}?" if near else ''))
+        _field(call, 'params', dict, at); _field(call, 'step', int, at, 0); [_field(call, k, bool, at, False) for k in ('expect_error', 'any_params')]
+        _check_offered(name, tools, at)
 
-# %% ../nbs/00_core/01_task.ipynb #8f8d31d4
+def _check_limits(limits: dict, where: str):
+    "Limits are counts."
+    for name in limits:
+        if _field(limits, name, int, f'{where}, limits') < 1: raise TaskError(f"{where}, limits: field '{name}' should be at least 1, not {limits[name]}")
+
+# %% ../nbs/00_core/01_task.ipynb #f86215c1
+def _values(row: dict, name: str, where: str):
+    "A non-empty list of texts and numbers."
+    values = _field(row, name, list, where)
+    if not values or not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) and str(v).strip() for v in values):
+        raise TaskError(f"{where}: field '{name}' should be a list of the values asked for, texts or numbers")
+
+def _check_success(success: dict, state_check: dict | None, where: str):
+    "Success is of a known kind and comes with what that kind needs."
+    kind = success.get('kind')
+    if kind not in SUCCESS_KINDS:
+        raise TaskError(f"{where}: field 'success.kind' should be one of {', '.join(SUCCESS_KINDS)}, not {kind!r}")
+    _field(success, 'evidence', bool, f'{where}, success', False)
+    if kind == 'answer': _values(success, 'values', f'{where}, success')
+    if kind == 'state' and not state_check:
+        raise TaskError(f"{where}: field 'state_check' is needed when success is decided by state")
+
+def _check_state(check: dict | None, tools: list, where: str):
+    "A state check, where there is one, is complete and about a server on offer."
+    if check is None: return
+    server, write = (_field(check, k, str, where) for k in ('server', 'write_tool'))
+    _field(check, 'tool', str, where); _field(check, 'params', dict, where); _values(check, 'contains', where)
+    servers = [t.server for t in tools]
+    if server not in servers: raise TaskError(f"{where}: field 'server' is '{server}', which no offered tool belongs to{nearest(server, servers)}")
+    _check_offered(f'{server}.{write}', tools, f"{where}, field 'write_tool'")
+
+# %% ../nbs/00_core/01_task.ipynb #b0471087
 def _task_from_row(row: dict, where: str) -> Task:
     "Reads one row; whatever is wrong is a `TaskError` that names `where` and the field."
     if not isinstance(row, dict): raise TaskError(f"{where}: should be an object, not {type(row).__name__}")
@@ -143,23 +176,28 @@ def _task_from_row(row: dict, where: str) -> Task:
     if complexity not in COMPLEXITIES:
         raise TaskError(f"{at}: field 'complexity' should be one of {', '.join(COMPLEXITIES)}, not {complexity!r}")
     tools = [OfferedTool.from_row(t, f'{where}, tools[{i}]') for i, t in enumerate(_field(extra, 'tools', list, f'{where}, extra_info'))]
-    success, check = _field(truth, 'success', dict, at), truth.get('state_check')
+    success, check = _field(truth, 'success', dict, at), _field(truth, 'state_check', dict, at) if truth.get('state_check') else None
     calls = _field(truth, 'tool_sequence', list, at)
     max_turns = _field(truth, 'max_turns', int, at, COMPLEXITIES[complexity])
     if max_turns < 1: raise TaskError(f"{at}: field 'max_turns' should be at least 1, not {max_turns}")
-    _check_prompt(prompt, where); _check_success(success, check, at); _check_calls(calls, tools, at)
-    known = {k: extra.pop(k, '') for k in ('family', 'pair')}; extra.pop('tools')
+    limits, known = _field(truth, 'limits', dict, at, {}), {k: _field(extra, k, str, f'{where}, extra_info', '') for k in ('family', 'pair')}
+    _check_prompt(prompt, where); _check_names(tools, where); _check_calls(calls, tools, at); _check_limits(limits, at)
+    _check_success(success, check, at); _check_state(check, tools, f'{at}, state_check')
+    extra = {k: v for k, v in extra.items() if k not in (*known, 'tools')}
     return Task(task_id=task_id, complexity=complexity, prompt=prompt, max_turns=max_turns, success=success, tool_sequence=calls,
-        limits=_field(truth, 'limits', dict, at, {}), final_reference=_field(truth, 'final_reference', dict, at, {}),
+        limits=limits, final_reference=_field(truth, 'final_reference', dict, at, {}),
         tools=tools, state_check=check, data_source=_field(row, 'data_source', str, where, 'mcp_grpo/train'), extra=extra, **known)
 
-# %% ../nbs/00_core/01_task.ipynb #38373384
+# %% ../nbs/00_core/01_task.ipynb #292da192
 def _read_rows(path: Path) -> list:
     "The rows of a `.json` list or a `.jsonl` file."
     if not path.is_file(): raise TaskError(f"task file {path} does not exist; give the path of a .json or .jsonl file of tasks")
-    text = path.read_text(encoding='utf-8')
-    try: rows = [json.loads(l) for l in text.splitlines() if l.strip()] if path.suffix == '.jsonl' else json.loads(text)
-    except json.JSONDecodeError as e: raise TaskError(f"task file {path} is not valid JSON: {e.msg} at line {e.lineno}") from None
+    try: text = path.read_text(encoding='utf-8')
+    except UnicodeDecodeError as e: raise TaskError(f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save it as UTF-8") from None
+    try: rows = [json.loads(l) for l in text.split('\n') if l.strip()] if path.suffix == '.jsonl' else json.loads(text)
+    except json.JSONDecodeError as e:
+        line = text.split('\n').index(e.doc) + 1 if path.suffix == '.jsonl' else e.lineno
+        raise TaskError(f"task file {path} is not valid JSON: {e.msg} at line {line}") from None
     if not isinstance(rows, list) or not rows: raise TaskError(f"task file {path} should hold a non-empty list of rows")
     return rows
 

@@ -12,6 +12,9 @@ def spoil(row, where):
     if where == "prompt": row["prompt"] = "what is the price?"
     if where == "server": row["extra_info"]["tools"][0]["server"] = "polygone"
     if where == "tool": row["extra_info"]["tools"][0]["tool"] += "s"
+    if where == "argument": row["extra_info"]["tools"][0]["arguments"]["day"] = "dya"
+    if where == "state": row["reward_spec"]["ground_truth"]["state_check"]["tool"] += "s"
+    if where == "facts": row["reward_spec"]["ground_truth"]["final_reference"] = {"answer_text": "", "facts": {"price": "412.309"}}
     if where in ("server", "tool"): row["reward_spec"]["ground_truth"]["tool_sequence"] = []  # so that only the offer is wrong
     return row
 
@@ -28,6 +31,9 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({}, ["train.advantage=gripo"], r"train\.advantage: 'gripo' is not one of .*grpo"),
     ({}, ["train.loss=ppo"], r"train\.loss: 'ppo' is not one of"),
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
+    ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),
+    ({"dry_run": "yes"}, [], r"dry_run: 'yes' is not of type bool"),
+    ({"run": 7}, [], r"run: 7 was read as a number"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
 ]
 ROWS = [
@@ -35,6 +41,9 @@ ROWS = [
     ("prompt", r"row 2.*prompt"),
     ("server", r"row 2.*'polygone' is not configured; did you mean polygon"),
     ("tool", r"row 2.*has no tool"),
+    ("argument", r"row 2.*has no argument 'dya'"),
+    ("state", r"row 2.*state_check: .*has no tool 'slack_get_channel_historys'; did you mean slack_get_channel_history"),
+    ("facts", r"its own tool calls do not give its answer"),
 ]
 
 
@@ -46,8 +55,9 @@ def start(case, folder):
     "Run the notebook on one wrong input."
     if len(case) == 3: parameters, overrides = case[:2]
     else:
-        rows = json.loads((ROOT/"data/processed/train.json").read_text())[:5]
-        text = '[{"prompt": ' if case is NOT_JSON else json.dumps([*rows[:2], spoil(rows[2], case[0]), *rows[3:]])
+        rows = json.loads((ROOT/"data/processed/train.json").read_text())
+        if case[0] == "state": rows = [row for row in rows if row["reward_spec"]["ground_truth"]["state_check"]]
+        text = '[{"prompt": ' if case is NOT_JSON else json.dumps([*rows[:2], spoil(rows[2], case[0]), *rows[3:5]])
         (folder/"tasks.json").write_text(text)
         parameters, overrides = {"tasks": folder/"tasks.json"}, []
     return run(train_command(folder, parameters, overrides), folder)
@@ -94,3 +104,17 @@ def test_a_run_is_never_written_over(run_notebook, tmp_path):
 def test_make_says_what_bench_needs():
     done = subprocess.run(["make", "bench"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0 and "make bench NAME=" in done.stdout + done.stderr
+
+
+def test_make_keeps_a_finished_run(tmp_path):
+    finished = tmp_path/"outputs/mine"
+    finished.mkdir(parents=True)
+    for name in ("metrics.jsonl", "train.ipynb"): (finished/name).write_text("as it was")
+    done = subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", "RUN=mine"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "outputs/mine already holds a run" in done.stdout + done.stderr
+    assert (finished/"train.ipynb").read_text() == "as it was"
+
+
+def test_make_names_a_run_once():
+    plan = subprocess.run(["make", "-n", "train"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert len(set(re.findall(r"cpu-\d{8}-\d{6}", plan))) == 1 and plan.count("cpu-2") >= 3

@@ -59,4 +59,4 @@ def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
 
 def test_make_train_is_papermill_on_the_notebook():
     plan = subprocess.run(["make", "-n", "train", "RUN=x", "ARGS=-p steps 3"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert "papermill" in plan and "experiments/train.ipynb outputs/x/train.ipynb -p mode cpu -p run x -p steps 3" in plan
+    assert "papermill" in plan and "experiments/train.ipynb outputs/x/train.ipynb -p mode cpu -r run x -p steps 3" in plan

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Step', 'Outcome', 'Episode', 'default_pool', 'register_env']
 
-# %% ../../nbs/03_env/03_episode.ipynb #289c88b7
+# %% ../../nbs/03_env/03_episode.ipynb #d83d5ad4
 import os
 import re
 import threading
@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from ..client.pool import Pool
+from ..client.pool import Pool, together
 from ..client.session import SessionError, run_sync
 from ..client.spec import embedded_specs
 from .action import Action, Call, observation, parse_action, resolve
@@ -52,7 +52,7 @@ def _in_shown_names(text: str, tool: OfferedTool) -> str:
     if not shown: return text
     return re.sub(rf"\b(?:{'|'.join(map(re.escape, shown))})\b", lambda found: shown[found[0]], text)
 
-# %% ../../nbs/03_env/03_episode.ipynb #a8a30a33
+# %% ../../nbs/03_env/03_episode.ipynb #a7a33101
 async def _event(
     lease: Any,         # the episode's Lease
     task: Task,         # whose tools are offered
@@ -68,15 +68,6 @@ async def _event(
     text = _cut(result.content, limit)
     if result.is_error: text = _in_shown_names(text, next(t for t in task.tools if t.name == call.name))
     return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or '', result.seconds)
-
-async def _all_events(calls: list, make) -> list:
-    "The events of one turn's calls, made concurrently, in the order written."
-    if len(calls) == 1: return [await make(calls[0])]
-    events = [None] * len(calls)
-    async def one(i): events[i] = await make(calls[i])
-    async with anyio.create_task_group() as group:
-        for i in range(len(calls)): group.start_soon(one, i)
-    return events
 
 # %% ../../nbs/03_env/03_episode.ipynb #166c503d
 class Episode:
@@ -113,7 +104,7 @@ class Episode:
         if error is not None: _abort(self, f'the episode was interrupted ({kind.__name__})')
         await self.finish()
 
-# %% ../../nbs/03_env/03_episode.ipynb #a6edf632
+# %% ../../nbs/03_env/03_episode.ipynb #c098a24d
 def _servers(task: Task) -> list:
     "The servers an episode needs: those of its tools, and the one its state is read from."
     return list(dict.fromkeys(task.servers + ([task.state_check['server']] if task.state_check else [])))
@@ -132,7 +123,7 @@ async def _run(episode: Episode, calls: list, turn: int) -> list:
     "Makes and records calls; a fault among them ends the episode."
     lease, task = episode._lease, episode.task
     if lease is None: raise RuntimeError("start the episode before its first call")
-    events = await _all_events(calls, lambda call: _event(lease, task, call, turn, episode.max_result_chars))
+    events = await together(lambda call: _event(lease, task, call, turn, episode.max_result_chars), calls)
     episode.record.events += events
     for event in events:
         if event.fault: _abort(episode, f'{event.fault}: {event.server}.{event.tool}: {event.content[:200]}')

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'Table', 'success_table', 'time_table', 'running_mean', 'plot_curve', 'somebody_looks', 'LivePlot',
-           'pieces', 'Shown', 'heading', 'show_trajectory', 'compare', 'telling_tasks', 'plain_errors']
+           'pieces', 'Shown', 'heading', 'show_trajectory', 'compare', 'example_tasks', 'plain_errors',
+           'close_after_error']
 
-# %% ../../nbs/07_observe/02_view.ipynb #ea848cc0
-import html, os
+# %% ../../nbs/07_observe/02_view.ipynb #8b345dd2
+import contextlib, html, os
 from typing import Iterable, Sequence
 
 # %% ../../nbs/07_observe/02_view.ipynb #2619bbf4
@@ -168,19 +169,15 @@ def compare(
         sections += [(heading(old[id], "before: "), pieces(old[id], tokenizer)), (heading(new[id], "after: "), pieces(new[id], tokenizer)[1:])]
     return Shown(sections)
 
-# %% ../../nbs/07_observe/02_view.ipynb #0e8b8549
-def telling_tasks(
-    before,  # an Evaluation
-    after,  # an Evaluation of the same tasks
+# %% ../../nbs/07_observe/02_view.ipynb #85a490f9
+def example_tasks(
+    tasks: list,  # list[Task]
     n: int = 3,
 ) -> list[str]:  # task ids
-    "A few task ids worth reading: learnt ones first, of different families."
-    old = {t.task_id: t for t in before.trajectories}
-    both = [t for t in after.trajectories if t.task_id in old]
-    learnt = sorted(both, key=lambda t: not (t.success and not old[t.task_id].success))
-    first = list({t.family: t for t in reversed(learnt)}.values())  # one a family: the most telling
-    first.sort(key=learnt.index)
-    return [t.task_id for t in (first + [t for t in learnt if t not in first])[:n]]
+    "A few tasks worth reading, whatever becomes of them: the first of each family, those with most calls first."
+    first = list({t.family: t for t in reversed(tasks)}.values())[::-1]
+    rest = [t for t in tasks if t not in first]
+    return [t.task_id for t in (sorted(first, key=lambda t: -len(t.tool_sequence)) + rest)[:n]]
 
 # %% ../../nbs/07_observe/02_view.ipynb #e2ce6213
 def plain_errors(
@@ -191,3 +188,16 @@ def plain_errors(
     except NameError: return
     sentence = lambda shell, kind, error, trace, tb_offset=None: shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
     shell.set_custom_exc(tuple(kinds), sentence)
+
+# %% ../../nbs/07_observe/02_view.ipynb #f0e26fc3
+def close_after_error(
+    *things,  # with a `close()`; the last is closed first
+) -> None:
+    "When a cell of this notebook fails or is interrupted, close these; elsewhere nothing changes."
+    try: shell = get_ipython()
+    except NameError: return
+    stack = contextlib.ExitStack()
+    for thing in things: stack.callback(thing.close)
+    def after_cell(result):
+        if result is None or not result.success: stack.close()
+    shell.events.register("post_run_cell", after_cell)

@@ -45,7 +45,7 @@ def render(tokenizer: Any, roles: tuple[str, ...], **options) -> list[str | int]
     if missing: raise ChatError(f"the chat template leaves out the {roles[min(missing)]} message when the roles are {', '.join(roles)}.")
     return [p for p in pieces if p != ""]
 
-# %% ../../nbs/05_rollout/01_chat.ipynb #b55ae5fa
+# %% ../../nbs/05_rollout/01_chat.ipynb #c94442d4
 class ChatPieces:
     "A tokenizer's chat template as pieces of ids."
     def __init__(self, tokenizer: Any,   # any Hugging Face tokenizer with a chat template
@@ -86,8 +86,15 @@ class ChatPieces:
         try: head, *rest = self._after(roles)
         except ChatError: raise
         except Exception:   # a template that knows no tool messages, or not without a call's id
-            head, *rest = self._after(("user",) * len(roles))
+            head, *rest = self._after(("user",))
+            rest = self._all_in_one(rest, len(roles))
         return tuple(p - 2 if isinstance(p, int) else p for p in (head[1:], *rest))
+
+    def _all_in_one(self, pieces, n):
+        "`n` messages, a line break between them, where the pieces have one."
+        line = tuple(self.tokenizer.encode("\n", add_special_tokens=False))
+        several = [p for i in range(n) for p in (line, 2 + i)][1:]
+        return [q for p in pieces for q in (several if p == 2 else [p])]
 
 # %% ../../nbs/05_rollout/01_chat.ipynb #83b418a8
 class Chat(ChatPieces):

@@ -51,7 +51,7 @@ class TokenRow:
         self.turns.append(span)
         self.ids.extend(ids); self.sampled.extend([sampled] * len(ids)); self.logprobs.extend(logprobs)
 
-# %% ../../nbs/05_rollout/00_trajectory.ipynb #fa473e9c
+# %% ../../nbs/05_rollout/00_trajectory.ipynb #049f7503
 class TrajectoryError(ValueError):
     "A trajectory that contradicts itself; the message says where."
 
@@ -61,7 +61,7 @@ class Trajectory(TokenRow):
     task_id: str
     family: str
     group: int                  # place of the task in its step; samples of one group share the prompt
-    sample: int                 # place in the group
+    sample: int                 # which attempt at this task in its step; goes on counting if the task is drawn again
     key: list                   # [run, step, task_id, sample], seeds the noise
     rewards: dict = field(default_factory=dict)   # term -> [(turn, weighted value)]
     reward: float | None = None                   # their sum; None if it cannot be known

@@ -31,7 +31,7 @@ def _statements(world: World, symbol: str, limit: int):
         rows.append(dict(year=year, revenue=revenue, costs=revenue - income, netIncome=income))
     return dict(symbol=symbol, statements=rows)
 
-# %% ../../nbs/02_servers/03_fmp.ipynb #1e5f04a2
+# %% ../../nbs/02_servers/03_fmp.ipynb #9795d619
 def _matches(world: World, query: str):
     "Search results: symbol and name, best first."
     return dict(results=[dict(symbol=c.symbol, name=c.name) for c in world.search(query, 2)])
@@ -42,7 +42,7 @@ def _movers(world: World, best: bool):
     return dict(results=[dict(symbol=s, change=p) for s, p in ranked[:3]])
 
 def _stock_news(world: World, symbol: str, limit: int):
-    "The latest quarter-ends with the price they closed at, as headlines."
+    "The latest month-ends with the price they closed at, as headlines."
     ends = [b for a, b in zip(world.bars(symbol)[1:], world.bars(symbol)) if a.day[:7] != b.day[:7]]
     return dict(results=[dict(date=b.day, title=f'{symbol} ends the month at {b.close}') for b in ends[::-1][:limit]])
 

@@ -20,7 +20,7 @@ from ..env.action import tool_prompt
 from ..servers.world import TRADING_DAYS, World, _word, open_world
 from ..task import COMPLEXITIES, OfferedTool, Task, write_tasks
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #68ce59b3
+# %% ../../nbs/04_tasks/00_rules.ipynb #8bda0894
 @dataclass(frozen=True)
 class ToolCard:
     "A real tool with the names it may be shown under and the facts it gives."
@@ -30,7 +30,7 @@ class ToolCard:
     held_out_names: tuple   # shown only in evaluation
     description: str        # a few words
     arguments: tuple        # keys of ARGUMENT_NAMES: real argument names, in order
-    gives: tuple = ()       # keys of FACTS
+    gives: tuple = ()       # keys of PHRASES, or 'symbol' or 'post'
 
 ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
     'ticker': (('ticker', 'symbol', 'stock'), ('code', 'security')),
@@ -236,12 +236,12 @@ def lookup(make: Maker) -> Draft:
     return Draft(_ask(fact.phrase(fact.symbol, make.rng), make.rng), tools, [(card, fact.params(card), False)],
                  dict(kind='answer', values=[fact.value]), {fact.kind: fact.value})
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #f1f395fb
+# %% ../../nbs/04_tasks/00_rules.ipynb #890958de
 def two_lookups(make: Maker) -> Draft:
     "Two independent calls; both values are the answer, in order."
-    a, b = make.fact(), make.fact()
-    while a.symbol == b.symbol: b = make.fact()
-    cards, tools = make.tools(list(dict.fromkeys([a.kind, b.kind])))
+    a = b = make.fact()
+    while a.symbol == b.symbol: b = make.fact(a.kind)
+    cards, tools = make.tools([a.kind])
     both = f'{a.phrase(a.symbol, make.rng)} and {b.phrase(b.symbol, make.rng)}'
     calls = [(cards[f.kind], f.params(cards[f.kind]), False) for f in (a, b)]
     return Draft(make.rng.choice(('Give {}.', 'What are {}?', 'Find {}.')).format(both), tools, calls,
@@ -257,11 +257,13 @@ def _named(make: Maker) -> tuple:
     sector, company = rng.choice(list(make.split.leaders.items()))
     return company, rng.choice(('the {} leader', 'the leader of {}')).format(sector), sector
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #5aa85aae
+# %% ../../nbs/04_tasks/00_rules.ipynb #1225565d
 def chain(make: Maker) -> Draft:
     "The first call gives the symbol that the second one needs."
     rng = make.rng; company, who, query = _named(make)
-    kind = rng.choice([k for k in PHRASES if k != 'ceo' or company.ceo])
+    given = () if company.ceo else ('ceo',)                       # a vacant post has no answer
+    if query != company.name: given += ('sector',)                # and a named sector would be its own
+    kind = rng.choice([k for k in PHRASES if k not in given])
     fact = make.fact(kind, company); cards, tools = make.tools(['symbol', kind])
     calls = [(cards['symbol'], {'query': query}, False), (cards[kind], fact.params(cards[kind]), False)]
     return Draft(_ask(fact.phrase(who, rng), rng), tools, calls,
@@ -319,7 +321,7 @@ def say(make: Maker) -> Draft:
     return Draft(order.format(text), tools, [(cards['post'], dict(channel_id=channel, text=text), False)],
                  dict(kind='state'), {}, state_check=_posted(channel, text))
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #5d9f8183
+# %% ../../nbs/04_tasks/00_rules.ipynb #0652dfe9
 FAMILIES = {'lookup': lookup, 'two_lookups': two_lookups, 'chain': chain, 'post': post}  # and 'unanswerable', in pairs
 COMPOSED = ('two_lookups', 'chain', 'post')
 DRILLS = {'find_symbol': find_symbol, 'say': say}
@@ -327,11 +329,12 @@ DRILLS = {'find_symbol': find_symbol, 'say': say}
 def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = '') -> Task:
     "A draft with an id, a prompt and limits."
     calls = [dict(step=i + 1, server=c.server, tool=c.tool, params=params) | ({'expect_error': True} if error else {})
+             | ({'any_params': True} if family == 'chain' and 'symbol' in c.gives else {})     # a search can be worded in many ways
              for i, (c, params, error) in enumerate(draft.calls)]
     answer = '; '.join(draft.success.get('values', [])) or {'unknown': 'unknown', 'state': 'done'}[draft.success['kind']]
     limits = dict(max_servers=len({t.server for t in draft.tools}), max_tools=COMPLEXITIES[draft.complexity])
     return Task(task_id=task_id, family=family, complexity=draft.complexity, prompt=make_prompt(draft.tools, draft.question),
-        max_turns=COMPLEXITIES[draft.complexity], success=draft.success, tool_sequence=calls, limits=limits,
+        max_turns=COMPLEXITIES[draft.complexity], success=draft.success | {'evidence': True}, tool_sequence=calls, limits=limits,
         final_reference=dict(answer_text=answer, facts=draft.facts), tools=draft.tools, state_check=draft.state_check,
         data_source=source, pair=pair)
 

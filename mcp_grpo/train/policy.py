@@ -37,7 +37,7 @@ def tiny_qwen3(
         if seed is not None: torch.manual_seed(seed)
         return Qwen3ForCausalLM(cfg).float()
 
-# %% ../../nbs/06_train/00_policy.ipynb #8b2871f5
+# %% ../../nbs/06_train/00_policy.ipynb #037d36db
 class PolicyError(ValueError):
     "A model that cannot be loaded or cannot be trained here; the message says why."
 
@@ -52,6 +52,7 @@ def check_head(
     head = model.get_output_embeddings()
     if head is None: raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
     if getattr(head, "bias", None) is not None: odd.append("lm_head.bias")
+    if hasattr(head, "base_layer") or hasattr(head, "original_module"): raise PolicyError("The output head carries an adapter, which the fused logprobs leave out; take lm_head out of model.lora_targets.")
     if odd: raise PolicyError(f"{type(model).__name__} uses {', '.join(odd)}, which the fused logprobs leave out; choose another model.")
 
 # %% ../../nbs/06_train/00_policy.ipynb #7e6051a5

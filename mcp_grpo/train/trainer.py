@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_tasks', 'StepResult', 'split_time', 'TrainerError', 'Trainer']
 
-# %% ../../nbs/06_train/09_trainer.ipynb #efe1d22d
+# %% ../../nbs/06_train/09_trainer.ipynb #fdd22026
 import heapq, random, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..rollout.engine import Engine, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .checkpoint import checkpoints, load_latest, save_checkpoint
-from .learner import Learner
+from .learner import Learner, Patience
 from .policy import Policy
 
 # %% ../../nbs/06_train/09_trainer.ipynb #7ffc8cff
@@ -37,14 +37,14 @@ def draw_tasks(
     keyed = [(dice.random() ** (1 / w), i) for i, w in enumerate(weights) if w > 0]
     return [tasks[i] for _, i in heapq.nlargest(n, keyed)]
 
-# %% ../../nbs/06_train/09_trainer.ipynb #4f55be5b
+# %% ../../nbs/06_train/09_trainer.ipynb #47be95d0
 @dataclass
 class StepResult:
     "A finished step."
     step: int # 1 for the first
     metrics: dict[str, float | None] # the learner's
     groups: list[list[Trajectory]] # what was played, a list for each task
-    seconds: dict[str, float] # wall time: generation, tools (waiting for servers), learning, rest
+    seconds: dict[str, float] # wall time: generation, tools, learning, rest; see `split_time`
 
 def split_time(
     whole: float, # wall time of the step
@@ -52,11 +52,11 @@ def split_time(
     generating: float, # of which the engine computed
     learning: float, # wall time of the learner
 ) -> dict[str, float]: # seconds; they add up to the whole
-    "Where the wall time went. Tools that run while the engine computes cost nothing."
+    "Where the wall time went; `tools` is all playing in which the engine did not compute."
     generating = min(generating, playing)
     return dict(generation=generating, tools=playing - generating, learning=learning, rest=max(whole - playing - learning, 0.0))
 
-# %% ../../nbs/06_train/09_trainer.ipynb #164e6e00
+# %% ../../nbs/06_train/09_trainer.ipynb #aec83e94
 class TrainerError(ValueError):
     "A run that cannot start; the message says why."
 
@@ -80,6 +80,7 @@ class Trainer:
         self.learner = Learner(policy, cfg.train, cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed)
         state = load_latest(folder, policy, self.learner.optimizer) if resume and folder else None
         if state: self.learner.steps_done = state["step"]
+        self.steps_saved = self.steps_done
 
     @property
     def steps_done(self) -> int:
@@ -99,25 +100,36 @@ class Trainer:
         "Tell the engine that the weights have changed."
         run_sync(self.engine.update, None, self.steps_done)
 
-    def save(self):
-        "Write a checkpoint if one is due."
+    def save(self, due: bool = True): # only if a checkpoint is due
+        "Write a checkpoint of the steps since the last one."
         every, done = self.cfg.train.checkpoint_every, self.steps_done
-        if self.folder and every and (done % every == 0 or done == self.cfg.train.steps):
-            save_checkpoint(self.folder, done, self.policy, self.learner.optimizer, extra=dict(seed=self.cfg.seed, run=self.cfg.run))
+        if not self.folder or not every or done == self.steps_saved: return
+        if due and done % every and done != self.cfg.train.steps: return
+        save_checkpoint(self.folder, done, self.policy, self.learner.optimizer, extra=dict(seed=self.cfg.seed, run=self.cfg.run))
+        self.steps_saved = done
 
-    def train_step(self) -> StepResult:
-        "Play, learn, refresh the engine, save."
+    def play(self) -> tuple[list[list[Trajectory]], float, float]: # episodes; seconds, and those of them the engine computed
+        "The first half of a step."
         start, busy = time.perf_counter(), self.engine.stats()["seconds"]
         groups = self.rollout(self.steps_done)
-        played, busy = time.perf_counter(), self.engine.stats()["seconds"] - busy
+        return groups, time.perf_counter() - start, self.engine.stats()["seconds"] - busy
+
+    def improve(self, groups: list[list[Trajectory]], playing: float, generating: float) -> StepResult:
+        "The second half: learn, refresh the engine, save."
+        start = time.perf_counter()
         try: metrics = self.learner.step(groups)
-        finally: self.refresh()   # an interrupted update may have moved the weights too
-        learnt = time.perf_counter()
+        finally: self.refresh()   # an update that broke off may have moved the weights too
+        learnt = time.perf_counter() - start
         self.save()
-        seconds = split_time(time.perf_counter() - start, played - start, busy, learnt - played)
-        return StepResult(self.steps_done, metrics, groups, seconds)
+        return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
 
     def fit(self) -> Iterator[StepResult]:
         "Train until `cfg.train.steps`; stop at any time, call again to go on."
         self.refresh()
-        while self.steps_done < self.cfg.train.steps: yield self.train_step()
+        try:
+            while self.steps_done < self.cfg.train.steps:
+                played = self.play()
+                with Patience() as patience: result = self.improve(*played)
+                yield result
+                patience.settle()
+        finally: self.save(due=False)

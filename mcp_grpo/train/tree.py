@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEEP', 'split_row', 'Chunk', 'make_chunks', 'PrefixTree', 'pack_tree', 'why_not', 'tree_hidden']
 
-# %% ../../nbs/06_train/04_tree.ipynb #fddf802c
+# %% ../../nbs/06_train/04_tree.ipynb #f5135953
 from contextlib import contextmanager
 from typing import Iterator
 
@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
+from ..rollout.hf import partial_attention, plain_call
 from .policy import Policy
 
 # %% ../../nbs/06_train/04_tree.ipynb #bd2773f9
@@ -197,14 +198,10 @@ class _TreeAttention(torch.autograd.Function):
             for c, probs in zip(ctx.chunks, kept): _chunk_backward(q, k, v, g, probs, c, ctx.scale, grads)
         return *(x.to(t) for x, t in zip(grads, ctx.dtypes)), None, None
 
-# %% ../../nbs/06_train/04_tree.ipynb #e3fb5cd5
-_ALTERED = ("sliding_window", "softcap", "s_aux", "position_bias")  # keywords that change what attention computes
-
-def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, prefix_tree=None, **kwargs):
+# %% ../../nbs/06_train/04_tree.ipynb #97259547
+def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
     "What transformers calls, with `[1, heads, tokens, dim]`."
-    odd = [k for k in _ALTERED if kwargs.get(k) is not None] + ["dropout"] * (dropout > 0)
-    if prefix_tree is None: odd.append("no tree")
-    if odd: raise ValueError(f"{type(module).__name__} asks for attention with {', '.join(odd)}, which a prefix tree leaves out; train it by rows.")
+    plain_call(module, dropout, kwargs)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scaling or q.shape[-1]**-0.5)[None], None
 
@@ -221,22 +218,15 @@ def _attention_of_trees(causal: nn.Module) -> Iterator[None]:
     try: yield
     finally: config._attn_implementation = before
 
-# %% ../../nbs/06_train/04_tree.ipynb #9b4ee865
+# %% ../../nbs/06_train/04_tree.ipynb #98ad2d01
 def why_not(
     model: nn.Module, # a causal language model, or a peft model around one
 ) -> str: # empty if a tree is exact; else the reason
     "Say why this model cannot learn from a prefix tree."
-    causal = model.get_base_model() if hasattr(model, "disable_adapter") else model
-    config = causal.config.get_text_config()
-    kinds = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"})
-    windows = not getattr(config, "layer_types", None) and getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
-    if kinds: return f"it has layers of type {', '.join(kinds)}"
-    if windows: return "its attention has a sliding window"
-    if getattr(config, "attn_logit_softcapping", None): return "it caps its attention scores"
-    if getattr(causal, "_is_stateful", False) or config.is_encoder_decoder: return "it is not a plain decoder with attention"
-    if not getattr(causal, "_supports_attention_backend", False): return "its attention cannot be replaced by name"
+    if odd := partial_attention(model): return odd
+    config = model.config.get_text_config()
     if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()): return "dropout is on"
-    if causal.training and getattr(config, "attention_dropout", 0): return "dropout is on"
+    if model.training and getattr(config, "attention_dropout", 0): return "dropout is on"
     return ""
 
 # %% ../../nbs/06_train/04_tree.ipynb #0b347fe3

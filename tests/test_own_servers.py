@@ -1,0 +1,42 @@
+"Servers and tasks of one's own, exactly as the README shows them."
+import json, re, sys
+
+from conftest import ROOT, run, train_command
+
+BOOKS = '''
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("books")
+
+@server.tool()
+def search(title: str) -> str:
+    "The year a book appeared."
+    return {"Emma": "1815"}.get(title, "unknown title")
+
+server.run("stdio")
+'''
+
+
+def readme_example(folder):
+    "The README's server list and task row, as files, with the server they speak of."
+    servers, row = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", (ROOT/"README.md").read_text(), re.S))
+    servers["mcpServers"]["books"] |= {"command": sys.executable, "args": [str(folder/"books_server.py")]}
+    (folder/"books_server.py").write_text(BOOKS)
+    (folder/"servers.json").write_text(json.dumps(servers))
+    (folder/"books.json").write_text(json.dumps([row]))
+    return {"tasks": folder/"books.json"}, [f"servers.file={folder}/servers.json", "servers.names=[]", f"data.heldout={folder}/books.json"]
+
+
+def test_the_readmes_servers_and_tasks_are_accepted(tmp_path):
+    parameters, overrides = readme_example(tmp_path)
+    done = run(train_command(tmp_path, parameters | {"dry_run": True}, overrides), tmp_path)
+    assert done.returncode == 0, done.said[-2000:]
+    assert "books: 1 tools" in (tmp_path/"stdout").read_text()
+
+
+def test_a_run_on_them_ends(tmp_path):
+    parameters, overrides = readme_example(tmp_path)
+    done = run(train_command(tmp_path, parameters | {"steps": 1}, [*overrides, "rollout.samples=2"]), tmp_path)
+    assert done.returncode == 0, done.said[-2000:]
+    result = json.loads((tmp_path/"outputs/test/result.json").read_text())
+    assert result["heldout"]["after"]["n"] == 1 and (tmp_path/"outputs/test/model/model.safetensors").is_file()
