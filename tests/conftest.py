@@ -34,3 +34,8 @@ def run(command: list, folder: Path, timeout=300):
 def run_notebook(tmp_path):
     "Run the training notebook in a folder of its own."
     return lambda overrides=(), **parameters: run(train_command(tmp_path, parameters, overrides), tmp_path)
+
+
+def pytest_collection_modifyitems(items):
+    "What is marked `last` runs last: the benchmarks, which take longest."
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)

@@ -6,7 +6,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT/"mcp_grpo"
 HEAVY = ("nbdev", "fastcore", "execnb", "ghapi", "vllm", "bitsandbytes", "deepspeed", "wandb", "weave", "skyrl_gym", "pandas", "peft", "matplotlib", "IPython")
-LIGHT = ("config", "task", "client", "servers", "env", "tasks")  # may not cost a torch import
+WITH_TORCH = ("rollout.hf", "train")  # where the model is; nothing else may cost a torch import
 
 
 def notebooks():
@@ -58,8 +58,26 @@ for module in {sorted(notebooks())}: importlib.import_module(module)
     in_fresh_python("import transformers, torch\nfrom transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM\n" + program)
 
 
-@pytest.mark.parametrize("module", sorted(m for m in notebooks() if m.split(".")[1] in LIGHT))
-def test_light_modules_load_in_under_two_seconds(module):
-    program = f"import time; t = time.process_time(); import {module}, sys; print(time.process_time() - t, 'torch' in sys.modules)"
-    seconds, torch = zip(*[in_fresh_python(program).split() for _ in range(2)])  # of two, since the first may find cold files
-    assert set(torch) == {"False"} and min(map(float, seconds)) < 2
+def fastest(program: str):
+    "Seconds of a statement, the best of up to four, since files may be cold and cores busy; and whether torch was loaded."
+    measure = f"import sys, time\nt = time.process_time()\n{program}\nprint(time.process_time() - t, 'torch' in sys.modules)"
+    seconds = 9.0
+    for _ in range(4):
+        found, torch = in_fresh_python(measure).split()
+        seconds = min(seconds, float(found))
+        if seconds < 2: break
+    return seconds, torch == "True"
+
+
+@pytest.mark.parametrize("module", ["mcp_grpo", *sorted(m for m in notebooks() if not m.removeprefix("mcp_grpo.").startswith(WITH_TORCH))])
+def test_modules_without_a_model_load_in_under_two_seconds(module):
+    seconds, torch = fastest(f"import {module}")
+    assert seconds < 2 and not torch
+
+
+def test_modules_with_a_model_add_little_to_torch():
+    modules = sorted(m for m in notebooks() if m.removeprefix("mcp_grpo.").startswith(WITH_TORCH))
+    assert modules
+    seconds = in_fresh_python(f"import torch, time\nfrom transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM\n"
+                              f"t = time.process_time()\nimport {', '.join(modules)}\nprint(time.process_time() - t)")
+    assert float(seconds) < 2

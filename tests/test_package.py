@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from mcp_grpo.config import asset
 from mcp_grpo.task import read_tasks
+
+TASK_FILES = [f"{folder}/{name}.json" for folder in ("data/processed", "mcp_grpo/assets/tasks") for name in ("train", "validation")]
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +52,14 @@ def test_small_task_files_are_part_of_the_large_ones():
     for name in ("train.json", "validation.json"):
         small, large = read_tasks(ROOT/"mcp_grpo/assets/tasks"/name), read_tasks(ROOT/"data/processed"/name)
         assert len(small) == 64 and all(task in large for task in small)
+
+
+@pytest.mark.parametrize("name", TASK_FILES)
+def test_prompts_are_short(name):
+    from transformers import AutoTokenizer
+
+    from mcp_grpo.rollout.chat import Chat
+    chat = Chat(AutoTokenizer.from_pretrained(asset("tiny")))
+    lengths = {task.task_id: len(chat.prompt_ids(task.prompt)) for task in read_tasks(ROOT/name)}
+    longest = max(lengths, key=lengths.get)
+    assert 50 < lengths[longest] <= 200, f"{longest}: {lengths[longest]} tokens"

@@ -2,9 +2,12 @@
 import json, os, signal, subprocess, time
 
 import psutil
+import pytest
 from conftest import ROOT, TINY, train_command
 
+from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
+from mcp_grpo.train.policy import load_policy
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
@@ -21,12 +24,22 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     assert printed.count("\r") == 0  # no progress bars
     assert set((out/"training.log").read_text().splitlines()) <= set(printed.splitlines())
 
+    assert load_policy(load_config(model={"name": str(out/"model")}).model).model.config.vocab_size  # a model like any other
+
     result = json.loads((out/"result.json").read_text())
     assert {"mode", "model", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)
     assert (result["mode"], result["model"], result["steps"], len(result["reward_curve"])) == ("cpu", "tiny", 2, 2)
     for when in ("before", "after"):
         part = result["heldout"][when]
         assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]
+
+
+def test_weights_and_biases_offline(run_notebook, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    done = run_notebook([*TINY, "evaluate.tasks=2"], wandb=True)
+    assert done.returncode == 0, done.said[-3000:]
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
 def test_overrides_choose_lora_and_stdio(run_notebook, tmp_path):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCHEDULES', 'Row', 'make_rows', 'summarise', 'pack', 'MicroBatch', 'micro_batches', 'make_optimizer', 'Patience',
-           'Learner']
+           'LearnerState', 'Passes', 'Learner']
 
 # %% ../../nbs/06_train/06_learner.ipynb #dc376e33
 import math
@@ -151,9 +151,9 @@ class Patience:
         "Deliver what was held back."
         if self.held is not None: event, self.held = self.held, None; self.before(*event)
 
-# %% ../../nbs/06_train/06_learner.ipynb #c9dc1e2a
-class Learner:
-    "GRPO on the trajectories of one step at a time."
+# %% ../../nbs/06_train/06_learner.ipynb #273d756d
+class LearnerState:
+    "What learning goes on from: policy, optimizer, settings, steps done."
     def __init__(self,
         policy: Policy, # improved in place
         cfg, # a `TrainConfig`
@@ -178,42 +178,15 @@ class Learner:
         "Matrix products in bfloat16 if so configured; the weights stay in their own precision."
         return torch.autocast(self.policy.device.type, torch.bfloat16, enabled=self.cfg.autocast == "bfloat16")
 
-    def step(self,
-        groups: list[list[Trajectory]], # a list for each task
-    ) -> dict[str, float | None]: # metrics, see the table; None where there is no finite value
-        "Improve the policy by one step's trajectories, whole or not at all: an interrupt comes when it is done."
-        with Patience() as patience: metrics = self._step(groups)
-        patience.settle()
-        return metrics
-
-    def _step(self, groups: list[list[Trajectory]]) -> dict[str, float | None]:
-        "Rows, micro-batches, reference, passes, metrics."
-        cfg, lr = self.cfg, self._set_lr()
-        rows = make_rows(groups, cfg.advantage, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
-        summary = summarise(groups)
-        valid = summary["episodes"] - summary["episodes_invalid"]
-        batches = micro_batches(rows, self.loss.weights, cfg.token_budget, self.max_tokens, valid, self.policy.device, self.share)
-        if cfg.kl: self._reference(batches)
-        metrics = dict(summary, lr=lr, rows=len(rows), **_metrics(self._passes(batches), batches))
-        return {k: v if v is None or math.isfinite(v) else None for k, v in metrics.items()}
-
-    def _passes(self, batches: list[MicroBatch]) -> list[dict[str, float]]:
-        "All passes; a step that breaks off after one of them counts, because the weights have moved."
-        done = []
-        try:
-            for _ in range(self.cfg.passes if batches else 0): done.append(self._pass(batches))
-        except BaseException:
-            self.steps_done += bool(done)
-            raise
-        self.steps_done += 1
-        return done
-
     def _set_lr(self) -> float:
         "The learning rate of this step."
         lr = self.cfg.lr * SCHEDULES[self.cfg.lr_schedule](self.steps_done / max(self.cfg.steps, 1))
         for group in self.optimizer.param_groups: group["lr"] = lr
         return lr
 
+# %% ../../nbs/06_train/06_learner.ipynb #da3546cf
+class Passes(LearnerState):
+    "Passes over a batch."
     def _reference(self, batches: list[MicroBatch]):
         "Score the batch under the weights training began with."
         with torch.no_grad(), self.policy.reference() as causal, self.autocast():
@@ -237,6 +210,39 @@ class Learner:
         norm = nn.utils.clip_grad_norm_(self.policy.trainable().values(), self.cfg.grad_clip or math.inf).item()
         if math.isfinite(norm): self.optimizer.step()
         return dict(stats, grad_norm=norm, skipped=float(not math.isfinite(norm)))
+
+    def _passes(self, batches: list[MicroBatch]) -> list[dict[str, float]]:
+        "All passes; a step that breaks off after one of them counts, because the weights have moved."
+        done = []
+        try:
+            for _ in range(self.cfg.passes if batches else 0): done.append(self._pass(batches))
+        except BaseException:
+            self.steps_done += bool(done)
+            raise
+        self.steps_done += 1
+        return done
+
+# %% ../../nbs/06_train/06_learner.ipynb #2fa218eb
+class Learner(Passes):
+    "GRPO on the trajectories of one step at a time."
+    def step(self,
+        groups: list[list[Trajectory]], # a list for each task
+    ) -> dict[str, float | None]: # metrics, see the table; None where there is no finite value
+        "Improve the policy by one step's trajectories; an interrupt meanwhile comes when it is done."
+        with Patience() as patience: metrics = self._step(groups)
+        patience.settle()
+        return metrics
+
+    def _step(self, groups: list[list[Trajectory]]) -> dict[str, float | None]:
+        "Rows, micro-batches, reference, passes, metrics."
+        cfg, lr = self.cfg, self._set_lr()
+        rows = make_rows(groups, cfg.advantage, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
+        summary = summarise(groups)
+        valid = summary["episodes"] - summary["episodes_invalid"]
+        batches = micro_batches(rows, self.loss.weights, cfg.token_budget, self.max_tokens, valid, self.policy.device, self.share)
+        if cfg.kl: self._reference(batches)
+        metrics = dict(summary, lr=lr, rows=len(rows), **_metrics(self._passes(batches), batches))
+        return {k: v if v is None or math.isfinite(v) else None for k, v in metrics.items()}
 
 # %% ../../nbs/06_train/06_learner.ipynb #e89914b6
 def _add_up(stats: list[dict[str, Tensor]], tokens: int) -> dict[str, float]:

@@ -17,16 +17,17 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from .policy import Policy
 
-# %% ../../nbs/06_train/05_logprob.ipynb #56005127
+# %% ../../nbs/06_train/05_logprob.ipynb #bd3c7e98
 def _logits(
     hidden: Tensor, # [n, hidden]
     weight: Tensor, # [vocab, hidden]
     temperature: float, # > 0
-    dtype: torch.dtype, # of the product
+    dtype: torch.dtype, # of the product on a GPU
 ) -> Tensor: # [n, vocab], float32 or wider
     "Tempered logits of one chunk."
-    logits = hidden.to(dtype) @ weight.to(dtype).T
-    return logits.to(torch.promote_types(dtype, torch.float32)) / temperature
+    wide = torch.promote_types(dtype, torch.float32)
+    if hidden.device.type == "cpu": dtype = wide
+    return (hidden.to(dtype) @ weight.to(dtype).T).to(wide) / temperature
 
 def _reduce(
     logits: Tensor, # [n, vocab]
