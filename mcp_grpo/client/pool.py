@@ -40,7 +40,7 @@ async def together(
     if errors: raise errors[0]
     return results
 
-# %% ../../nbs/01_client/06_pool.ipynb #1e0dcfcf
+# %% ../../nbs/01_client/06_pool.ipynb #533a6a6a
 class _Source:
     "One server: its spec, what its sessions share, and its spares."
     def __init__(self, spec: ServerSpec):
@@ -52,6 +52,7 @@ class _Source:
         self.spares: deque[tuple[float, Session]] = deque()  # (since when, session)
         self.waiting: deque[asyncio.Future] = deque()  # leases that wait for a session
         self.wanted = self.in_use = 0  # sessions to have in all, and how many are with episodes
+        self.queue = 0  # leases that wait for a place
         self.making: set[asyncio.Task] = set()
         self.ending: set[asyncio.Task] = set()
         self.served: dict[Session, int] = {}  # episodes a session has served
@@ -66,18 +67,18 @@ class _Source:
     async def fresh(self) -> Session:
         "A session nobody has used, started now."
         if self.spec.transport == "memory" and self.server is None: self.server = make_server(self.spec)
-        session = await Session(self.spec, self.server, self.toolbox, self.gate).start()
+        session = await Session(self.spec, self.server, self.toolbox, self.gate, self.secrets).start()
         self.toolbox = self.toolbox or session.toolbox
         return session
 
-# %% ../../nbs/01_client/06_pool.ipynb #d1ea2af5
+# %% ../../nbs/01_client/06_pool.ipynb #5b2f971c
 MAKERS = 8  # starts under way at once, for one server
 
 def _fill(source: _Source) -> None:
     "Start as many makers as there are sessions missing."
     while not source.closed and len(source.making) < MAKERS:
-        missing = max(source.wanted - source.in_use - len(source.spares), 0)
-        if len(source.making) >= max(len(source.waiting), missing): return
+        ahead = max(source.wanted - source.in_use, min(source.queue, source.spec.processes))
+        if len(source.making) >= max(len(source.waiting), ahead - len(source.spares)): return
         task = asyncio.get_running_loop().create_task(_make(source), name=f"maker of {source.spec.name}")
         source.making.add(task)
         task.add_done_callback(lambda done: (source.making.discard(done), _fill(source)))
@@ -123,7 +124,7 @@ async def _take(source: _Source) -> Session:
         if taker.done() and not taker.cancelled() and taker.exception() is None: _offer(source, taker.result())
         raise
 
-# %% ../../nbs/01_client/06_pool.ipynb #158f4b2a
+# %% ../../nbs/01_client/06_pool.ipynb #4a07a079
 def _end(source: _Source, session: Session, finish: bool = False) -> None:
     "End a session in the background, with `finish` after the calls that are under way."
     source.served.pop(session, None)
@@ -136,7 +137,6 @@ def _end(source: _Source, session: Session, finish: bool = False) -> None:
 
 async def _give_back(source: _Source, session: Session) -> None:
     "Where a session goes that an episode has used."
-    if source.spec.transport == "memory": return await session.close()
     served = source.served[session] = source.served.get(session, 0) + 1
     worn = source.spec.recycle and served >= source.spec.recycle
     if source.spec.isolation != "workdir" or worn or source.closed or session.busy or not session.untroubled or not session.alive: return _end(source, session)
@@ -170,7 +170,7 @@ async def _shut(source: _Source) -> None:
 
 def _closed() -> SessionError: return SessionError("", "transport", "the pool was closed while a session was being opened.")
 
-# %% ../../nbs/01_client/06_pool.ipynb #f34fd017
+# %% ../../nbs/01_client/06_pool.ipynb #c52636cc
 class _Seat:
     "One episode's place at one server."
     def __init__(self, source: _Source, tape: Tape | None = None):
@@ -193,7 +193,8 @@ class _Seat:
             if self.left: raise _closed()
             if self.session is None:
                 self.source.in_use += 1
-                self.source.wanted = min(max(self.source.wanted, self.source.in_use), self.source.spec.processes)
+                if self.source.spec.transport != "memory":
+                    self.source.wanted = min(max(self.source.wanted, self.source.in_use), self.source.spec.processes)
                 try: self.session = await _take(self.source)
                 except BaseException: self.source.in_use -= 1; raise
             return self.session
@@ -210,7 +211,7 @@ class _Seat:
             if self.own and self.session is not None:
                 await _give_back(self.source, self.session)
                 self.source.in_use -= 1
-                if self.source.spec.transport != "memory": _fill(self.source)
+                _fill(self.source)
             elif (common := self.source.common) and not self.own: self.source.served[common] = self.source.served.get(common, 0) + 1
         if self.source.slots: self.source.slots.release()
 
@@ -249,7 +250,7 @@ class Lease:
     async def __aenter__(self) -> "Lease": return self
     async def __aexit__(self, *exc) -> None: await self.release()
 
-# %% ../../nbs/01_client/06_pool.ipynb #776943e3
+# %% ../../nbs/01_client/06_pool.ipynb #1655652f
 async def _live(seat: _Seat, tool: str, arguments: dict) -> ToolResult:
     "Make a call, again if it may be."
     spec = seat.source.spec
@@ -269,7 +270,7 @@ async def _replace(seat: _Seat) -> bool:
     if seat.calls > 1: return False
     async with seat.lock:
         if seat.session is not None: _end(seat.source, seat.session)
-        seat.session = None
+        seat.session, seat.calls = None, 0
         seat.source.in_use -= 1
     return True
 
@@ -362,7 +363,7 @@ class Pool(_PoolCore):
         spare = sum(len(s.spares) for s in sources)
         return {"leases": len(self._leases), "sessions": sum(s.alive for s in held) + spare, "spares": spare}
 
-# %% ../../nbs/01_client/06_pool.ipynb #55369e44
+# %% ../../nbs/01_client/06_pool.ipynb #8c03deee
 def _check_lease(pool: Pool, names: list[str]) -> None:
     "Refuse unknown servers, a pool that is not open, and the wrong event loop."
     for name in names:
@@ -389,6 +390,15 @@ async def _learn(pool: Pool, source: _Source) -> None:
                 await pool.tape.put_tools(source.spec.name, redact(tools, source.secrets), source.digest)
     if source.closed: raise _closed()
 
+async def _place(source: _Source) -> None:
+    "Wait until one more episode may have a process; meanwhile one is made ready."
+    if source.slots is None: return
+    source.queue += 1
+    try:
+        if source.slots.value == 0: _fill(source)
+        await source.slots.acquire()
+    finally: source.queue -= 1
+
 async def _lease(pool: Pool, names: list[str]) -> Lease:
     "A lease with all its seats."
     _check_lease(pool, names)
@@ -396,7 +406,7 @@ async def _lease(pool: Pool, names: list[str]) -> Lease:
     await together(lambda source: _learn(pool, source), [s for s in sources.values() if s.toolbox is None])
     try:
         for name in sorted(names):
-            if sources[name].slots: await sources[name].slots.acquire()
+            await _place(sources[name])
             lease._seats[name] = _Seat(sources[name], pool.tape)
             if sources[name].closed: raise _closed()
     except BaseException:
@@ -406,18 +416,19 @@ async def _lease(pool: Pool, names: list[str]) -> Lease:
     pool._leases.add(lease)
     return lease
 
-# %% ../../nbs/01_client/06_pool.ipynb #88e7ecf0
+# %% ../../nbs/01_client/06_pool.ipynb #bf7cd626
 async def _warm(pool: Pool, counts: dict[str, int]) -> None:
     "Raise what a source wants, and wait for it."
     _check_lease(pool, list(counts))
     async def fill(name: str) -> None:
         source = pool._sources[name]
         await _learn(pool, source)
-        if source.spec.isolation == "shared" or source.spec.transport == "memory": return
-        source.wanted = max(source.wanted, min(counts[name], source.spec.processes))
+        if source.spec.isolation == "shared": return
+        most = counts[name] if source.spec.transport == "memory" else min(counts[name], source.spec.processes)
+        source.wanted = max(source.wanted, most)
         _fill(source)
         while source.making: await asyncio.wait(source.making)
-        if source.in_use + len(source.spares) < min(counts[name], source.spec.processes):
+        if source.in_use + len(source.spares) < most:
             raise SessionError(name, "transport", f"server '{name}': its sessions could not all be started; the log says why.")
     await together(fill, counts)
 

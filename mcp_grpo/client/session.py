@@ -236,7 +236,7 @@ async def _send(session: "Session", tool: str, arguments: dict) -> ToolResult:
     content, structured = redact(shown, secrets)
     return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
 
-# %% ../../nbs/01_client/04_session.ipynb #3770d107
+# %% ../../nbs/01_client/04_session.ipynb #120e1d22
 class _SessionState:
     "What a session holds."
     def __init__(
@@ -245,6 +245,7 @@ class _SessionState:
         server: Any = None,  # in memory: the server object, when several sessions share one
         toolbox: Toolbox | None = None,  # the server's tools, when they are known
         gate: Gate | None = None,  # in front of the server, when several sessions share it
+        secrets: list[str] | None = None,  # what must not come back, when it is known
     ):
         self.spec, self.toolbox, self.alive, self.last_words = spec, toolbox, False, ""
         self.gate = gate or Gate(spec)
@@ -252,7 +253,7 @@ class _SessionState:
         self.untroubled = True  # whether no call has had a fault
         self._server = make_server(spec) if server is None and spec.transport == "memory" else server
         self._errlog = tempfile.TemporaryFile("a+b") if spec.transport == "stdio" else None
-        self._secrets = server_secrets(spec, dict(os.environ))
+        self._secrets = server_secrets(spec, dict(os.environ)) if secrets is None else secrets
         self._client = self._error = self._owner = self._scope = self._ending = None
         self._closing = False
         self._pending: set[anyio.CancelScope] = set()

@@ -25,7 +25,7 @@ ISOLATION = {  # transport: the isolations it can give, the default first
 class SpecError(ValueError):
     "A server description that cannot be used; the message is one sentence that says what to do."
 
-# %% ../../nbs/01_client/00_spec.ipynb #ce2cb41e
+# %% ../../nbs/01_client/00_spec.ipynb #d77edba0
 @dataclass(frozen=True)
 class ServerSpec:
     "How to reach one MCP server, and what it may see and take."
@@ -48,7 +48,7 @@ class ServerSpec:
     concurrency: int = 0  # calls at a time; 0 is no limit
     retries: int = 2  # how often a call that may be repeated is, after a fault
     idempotent: list[str] = field(default_factory=list)  # tools whose calls may be repeated, "*" allowed
-    processes: int = 16  # stdio: processes at a time, at most
+    processes: int = 16  # stdio: episodes at a time that have a process; for those that queue, as many again are made ready
     recycle: int = 0  # episodes after which a process that several use is replaced; 0 is never
     preload: list[str] = field(default_factory=list)  # modules to import once for all processes of a Python server
     pin: str = ""  # digest of the tool list that was approved; "" approves any

@@ -27,7 +27,6 @@ class Case:
     tool: str
     arguments: dict = field(default_factory=dict)
     fault: str | None = None  # how the call must end
-    refused: bool = False  # or: by telling the model that the call was wrong
     says: str = ""  # or: with this text
     timeout: float = 20.0
     at_once: int = 4  # trials; 1 where time and memory are measured
@@ -121,7 +120,7 @@ async def trial(pool: Pool, case: Case) -> tuple[str, float]:
         kept = await good.call("faulty", "recall")
         after = await bad.call("faulty", "ok", {"text": "after"})
     wrong = []
-    if result.fault != case.fault or result.is_error != case.refused: wrong.append(f"it ended with {result.fault or result.content[:80]}")
+    if result.fault != case.fault or result.is_error: wrong.append(f"it ended with {result.fault or result.content[:80]}")
     if case.says not in result.content: wrong.append(f"it said {result.content[:80]!r}")
     if (other.content, kept.content) != ("done", "mine"): wrong.append(f"its neighbour got {other.content!r} and {kept.content!r}")
     if bool(after.fault) != bool(case.fault): wrong.append(f"the next call ended with {after.fault or after.content[:80]}")

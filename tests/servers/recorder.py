@@ -3,6 +3,7 @@
 `killed(folder)` runs it, kills it with -9 in the middle, and compares the tape with what it said.
 """
 import asyncio, os, random, signal, subprocess, sys, time
+from dataclasses import replace
 from pathlib import Path
 
 from mcp.server.mcpserver import MCPServer
@@ -19,15 +20,19 @@ def make_server() -> MCPServer:
     return server
 
 
-def stopped(name: str) -> ServerSpec:
-    "A server that cannot be asked."
-    return ServerSpec(name, command="/nowhere/no-such-server", isolation="shared")
+def stopped(spec: ServerSpec) -> ServerSpec:
+    "The same server in memory, which cannot be started."
+    def start(**options): raise RuntimeError(f"the server '{spec.name}' was to be started")
+    return replace(spec, server=start)
+
+
+ECHO = ServerSpec("echo", server=make_server, isolation="shared")
 
 
 async def record(path: str):
     "Eight calls at a time, for ever."
     with Tape(path, "record") as tape:
-        async with Pool({"echo": ServerSpec("echo", server=make_server, isolation="shared")}, tape) as pool, await pool.lease(["echo"]) as lease:
+        async with Pool({"echo": ECHO}, tape) as pool, await pool.lease(["echo"]) as lease:
             async def numbers(start: int):
                 for number in range(start, 1_000_000, 8):
                     result = await lease.call("echo", "echo", {"number": number})
@@ -38,7 +43,7 @@ async def record(path: str):
 async def lost(path: Path, acknowledged: list[int]) -> list[int]:
     "The acknowledged calls that the tape does not give back."
     with Tape(path, "replay") as tape:
-        async with Pool({"echo": stopped("echo")}, tape) as pool, await pool.lease(["echo"]) as lease:
+        async with Pool({"echo": stopped(ECHO)}, tape) as pool, await pool.lease(["echo"]) as lease:
             async def kept(number: int) -> bool:
                 try: return (await lease.call("echo", "echo", {"number": number})).content == f"{number} " + "x" * (number % 500)
                 except LookupError: return False
