@@ -1,0 +1,110 @@
+"What model-written code can do in the sandbox, of either kind, and without it; and that nothing of it stays behind."
+import asyncio, json, os, shutil, signal, subprocess, sys, tempfile, time
+
+import psutil
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT/"tests/servers"))
+from hostile import jail, snippets
+
+from mcp_grpo.servers.sandbox import Sandbox, SandboxError
+
+PROGRAM = [sys.executable, str(ROOT/"tests/servers/hostile.py")]
+bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed (apt-get install bubblewrap)")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="model-written code is confined on Linux only")
+pytestmark = linux
+
+
+@pytest.fixture
+def folder():
+    "Outside of /tmp, which an episode has for itself."
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path: yield path
+
+
+def hostile(kind: str, folder: str, before: list = ()) -> dict:
+    "What came through of the hostile snippets."
+    done = subprocess.run([*before, *PROGRAM, kind, folder], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd="/",
+                          capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("bubblewrap", marks=bubblewrap), "landlock"])
+def test_nothing_comes_through(kind, folder):
+    found = hostile(kind, folder)
+    assert found["kind"] == kind and found["tried"] >= 40 and not found["breaches"]
+
+
+@bubblewrap
+def test_where_namespaces_are_denied_landlock_takes_over(folder):
+    found = hostile("any", folder, jail(folder))
+    assert (found["kind"], found["folder"], found["breaches"]) == ("landlock", False, {})
+
+
+@bubblewrap
+def test_the_list_is_hostile_indeed(folder):
+    found = hostile("none", folder, jail(folder))
+    assert found["kind"] == "none" and len(found["breaches"]) >= 12 and len(snippets()) == found["tried"]
+
+
+def descendants(process: psutil.Process) -> list: return [p for p in process.children(recursive=True) if p.is_running()]
+
+
+@pytest.mark.parametrize("kind", [pytest.param("bubblewrap", marks=bubblewrap), "landlock"])
+def test_nothing_outlives_a_killed_owner(kind):
+    program = f"""
+import asyncio
+from mcp_grpo.servers.sandbox import Limits, Sandbox
+async def main():
+    async with Sandbox(only={kind!r}, limits=Limits(seconds=300)) as box, box.episode() as idle, box.episode() as busy:
+        await idle.run("x = 1")
+        task = asyncio.create_task(busy.run("while True: pass"))
+        await asyncio.sleep(0.5)
+        print("up", flush=True)
+        await task
+asyncio.run(main())
+"""
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd="/")
+    assert owner.stdout.readline() == "up\n"
+    left = descendants(psutil.Process(owner.pid))
+    assert len(left) >= 3
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    gone, alive = psutil.wait_procs(left, timeout=30)
+    assert not alive
+
+
+def test_a_dead_zygote_is_replaced():
+    async def main():
+        async with Sandbox() as box:
+            async with box.episode() as e:
+                await e.run("x = 1")
+                for p in descendants(psutil.Process(box._process.pid)): p.kill()
+                box._process.kill()
+                lost, again = await e.run("x"), await e.run("1 + 1")
+                return lost, again
+    lost, again = asyncio.run(main())
+    assert "died" in lost.error and again.value == "2"
+
+
+def test_many_executions_leave_nothing():
+    async def main():
+        async with Sandbox() as box:
+            async def one(n):
+                async with box.episode() as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
+            async def many(first): return await asyncio.gather(*(one(first + i) for i in range(8)))
+            await many(0)
+            me, zygote = psutil.Process(), psutil.Process(box._process.pid)
+            before = me.num_fds(), zygote.memory_info().rss, len(descendants(zygote))
+            for n in range(20): assert [r.value for r in await many(n)] == [str(n + i + 1) for i in range(8)]
+            deadline = time.monotonic() + 30
+            while len(descendants(zygote)) > before[2] and time.monotonic() < deadline: await asyncio.sleep(0.1)
+            return before, (me.num_fds(), zygote.memory_info().rss, len(descendants(zygote)))
+    before, after = asyncio.run(main())
+    assert after[0] <= before[0] and after[2] <= before[2] and after[1] < before[1] + (1 << 20)
+
+
+def test_other_systems_are_refused(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxError, match="on Linux"): Sandbox().start()
