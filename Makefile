@@ -14,7 +14,7 @@ READY := .venv/.ready
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data warmstart bench export readme setup
+.PHONY: train test data warmstart bench servers export readme setup
 setup: $(READY)
 
 $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
@@ -45,6 +45,9 @@ bench: $(READY)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=quickstart"; exit 2; }
 	@mkdir -p outputs/bench
 	$(PAPERMILL) experiments/bench_$(NAME).ipynb outputs/bench/$(NAME).ipynb $(ARGS)
+
+servers: $(READY)
+	@requirements/third-party
 
 export: $(READY)
 	$(BIN)/nbdev_export

@@ -39,12 +39,15 @@ class DataConfig:
     train: str = "data/processed/train.json"  # drawn from at every step
     heldout: str = "data/processed/validation.json"  # evaluated before and after
 
-# %% ../nbs/00_core/00_config.ipynb #a000f8ac
+# %% ../nbs/00_core/00_config.ipynb #da6c67c7
 @dataclass
 class ServersConfig:
     "The MCP servers that episodes may use."
     names: list[str] = field(default_factory=lambda: ["polygon", "fmp", "slack"])  # embedded servers
     transport: str = "memory"  # memory | stdio, for the embedded servers
+    pins: dict[str, str] = field(default_factory=dict)  # server: digest of the tool list that was approved; any, if absent
+    tape: str = ""  # a file that keeps what the servers answered; none if empty
+    tape_mode: str = "auto"  # record (anew) | replay (from the file alone) | auto (what is missing is asked for and kept)
     file: str = ""  # a JSON file with an `mcpServers` table of further servers
     world_seed: int = 0  # the synthetic world the embedded servers look at
 
@@ -226,8 +229,8 @@ def set_key(
     try: OmegaConf.update(tree, key, value, merge=False)
     except (OmegaConfBaseException, TypeError, ValueError): raise mistyped from None
 
-# %% ../nbs/00_core/00_config.ipynb #ef383929
-CHOICES = {"model.weights": ("full", "lora"), "servers.transport": ("memory", "stdio"), "rollout.engine": ("hf",),
+# %% ../nbs/00_core/00_config.ipynb #f3257748
+CHOICES = {"model.weights": ("full", "lora"), "servers.transport": ("memory", "stdio"), "servers.tape_mode": ("record", "replay", "auto"), "rollout.engine": ("hf",),
            "train.lr_schedule": ("linear", "constant"), "train.autocast": ("none", "bfloat16"),
            "model.dtype": ("float32", "bfloat16", "float16")}  # key -> the values it may take
 LIMITS = {"seed": (0, None), "model.lora_rank": (1, None), "servers.world_seed": (0, None),

@@ -15,17 +15,17 @@ from typing import Any
 
 from ..config import nearest
 
-# %% ../../nbs/01_client/00_spec.ipynb #91afcde9
+# %% ../../nbs/01_client/00_spec.ipynb #b61ae034
 ISOLATION = {  # transport: the isolations it can give, the default first
     "memory": ("memory", "shared"),
-    "stdio": ("process", "shared"),
+    "stdio": ("process", "workdir", "shared"),
     "http": ("session", "shared"),
 }
 
 class SpecError(ValueError):
     "A server description that cannot be used; the message is one sentence that says what to do."
 
-# %% ../../nbs/01_client/00_spec.ipynb #215aa415
+# %% ../../nbs/01_client/00_spec.ipynb #d77edba0
 @dataclass(frozen=True)
 class ServerSpec:
     "How to reach one MCP server, and what it may see and take."
@@ -36,12 +36,22 @@ class ServerSpec:
     args: list[str] = field(default_factory=list)  # and its arguments
     env: dict[str, str] = field(default_factory=dict, repr=False)  # environment variables to set
     pass_env: list[str] = field(default_factory=list)  # names of variables to pass on from here
-    cwd: str = ""  # working folder; "" is ours
+    cwd: str = ""  # working folder; "" is a fresh one
+    template: str = ""  # folder whose content every {workdir} starts with
     url: str = ""  # streamable HTTP: the endpoint
     headers: dict[str, str] = field(default_factory=dict, repr=False)  # sent with every request
     isolation: str = ""  # see the table; "" is the strictest the transport can give
     timeout: float = 30.0  # seconds for one call
     start_timeout: float = 30.0  # seconds to start, shake hands and list the tools
+    max_bytes: int = 4_000_000  # the largest result; a larger one is cut off while it is read
+    rate: float = 0.0  # calls a second; 0 is no limit
+    concurrency: int = 0  # calls at a time; 0 is no limit
+    retries: int = 2  # how often a call that may be repeated is, after a fault
+    idempotent: list[str] = field(default_factory=list)  # tools whose calls may be repeated, "*" allowed
+    processes: int = 16  # stdio: episodes at a time that have a process; for those that queue, as many again are made ready
+    recycle: int = 0  # episodes after which a process that several use is replaced; 0 is never
+    preload: list[str] = field(default_factory=list)  # modules to import once for all processes of a Python server
+    pin: str = ""  # digest of the tool list that was approved; "" approves any
     allow: list[str] = field(default_factory=list)  # tools that may be used, "*" allowed; empty is all
     deny: list[str] = field(default_factory=list)  # tools that may not, stronger than `allow`
 
@@ -57,10 +67,27 @@ class ServerSpec:
 
     def offers(self, tool: str) -> bool:
         "Whether the allow and deny lists let `tool` through."
-        matches = lambda patterns: any(fnmatchcase(tool, p) for p in patterns)
-        return (not self.allow or matches(self.allow)) and not matches(self.deny)
+        return (not self.allow or _matches(tool, self.allow)) and not _matches(tool, self.deny)
 
-# %% ../../nbs/01_client/00_spec.ipynb #9a5cf831
+    def repeatable(self, tool: str) -> bool:
+        "Whether a call of `tool` may be made again after a fault."
+        return _matches(tool, self.idempotent)
+
+    @property
+    def uses_workdir(self) -> bool:
+        "Whether the server asks for a folder of its own."
+        return any("{workdir}" in text for text in (self.cwd, *self.args, *self.env.values()))
+
+    def placed(self, workdir: str) -> tuple[list[str], dict[str, str], str]:  # args, env and cwd that name this folder
+        "What starts the server, with `{workdir}` filled in."
+        fill = lambda text: text.replace("{workdir}", workdir)
+        return [fill(a) for a in self.args], {k: fill(v) for k, v in self.env.items()}, fill(self.cwd)
+
+def _matches(tool: str, patterns: list[str]) -> bool:
+    "Whether a tool's name fits one of the patterns."
+    return any(fnmatchcase(tool, p) for p in patterns)
+
+# %% ../../nbs/01_client/00_spec.ipynb #3ef0f744
 def _check_one_transport(spec: ServerSpec) -> None:
     "Refuse a spec that names no way to its server, or several."
     ways = [w for w in ("server", "command", "url") if not (isinstance(v := getattr(spec, w), str) and v == "")]
@@ -68,16 +95,27 @@ def _check_one_transport(spec: ServerSpec) -> None:
         found = " and ".join(ways) or "none of them"
         raise SpecError(f"server '{spec.name}': set exactly one of server, command and url; found {found}.")
 
+_NUMBER = (int, float)
+_LIMITS = {  # field: type, least value, and what to say
+    "timeout": (_NUMBER, 1e-9, "a number of seconds above 0"), "start_timeout": (_NUMBER, 1e-9, "a number of seconds above 0"),
+    "max_bytes": (int, 1, "a number of bytes above 0"), "rate": (_NUMBER, 0, "a number of calls a second, or 0"),
+    "concurrency": (int, 0, "a number of calls, or 0"), "retries": (int, 0, "a whole number, or 0"),
+    "processes": (int, 1, "a whole number above 0"), "recycle": (int, 0, "a number of episodes, or 0")}
+
 def _check_values(spec: ServerSpec) -> None:
-    "Refuse an isolation that the transport cannot give, and time limits that are none."
+    "Refuse an isolation that the transport cannot give, and limits that are none."
     able = ISOLATION[spec.transport]
     if spec.isolation not in able:
         raise SpecError(f"server '{spec.name}': isolation '{spec.isolation}' cannot be had over {spec.transport}; "
                         f"choose {' or '.join(able)}.")
-    for limit in ("timeout", "start_timeout"):
+    for limit, (kind, least, meaning) in _LIMITS.items():
         value = getattr(spec, limit)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise SpecError(f"server '{spec.name}': {limit} should be a number of seconds above 0, not {value!r}.")
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < float("inf"):
+            raise SpecError(f"server '{spec.name}': {limit} should be {meaning}, not {value!r}.")
+    if spec.isolation == "workdir" and not spec.uses_workdir:
+        raise SpecError(f"server '{spec.name}': isolation 'workdir' needs {{workdir}} in args, env or cwd, so that the server keeps its state there.")
+    if spec.template and not (Path(spec.template).is_dir() and spec.uses_workdir):
+        raise SpecError(f"server '{spec.name}': template should be a folder, and {{workdir}} should stand in args, env or cwd.")
 
 # %% ../../nbs/01_client/00_spec.ipynb #2e0c8c28
 def make_server(
@@ -107,9 +145,9 @@ def _expand(value: Any, where: str) -> Any:
         return os.environ[name]
     return re.sub(r"\$\{([^}]*)\}", look_up, value)
 
-# %% ../../nbs/01_client/00_spec.ipynb #18e0b4f1
-_WANTED = {"command": str, "url": str, "cwd": str, "isolation": str, "args": list, "pass_env": list, "allow": list,
-           "deny": list, "env": dict, "headers": dict, "options": dict}
+# %% ../../nbs/01_client/00_spec.ipynb #682c4567
+_WANTED = {"command": str, "url": str, "cwd": str, "isolation": str, "template": str, "pin": str, "args": list, "pass_env": list,
+           "allow": list, "deny": list, "idempotent": list, "preload": list, "env": dict, "headers": dict, "options": dict}
 
 def _from_entry(name: str, entry: Any) -> ServerSpec:
     "One entry of `mcpServers` as a spec."
@@ -141,7 +179,7 @@ def from_mcp_servers(
     off = lambda entry: isinstance(entry, dict) and entry.get("disabled")
     return {name: _from_entry(name, entry) for name, entry in servers.items() if not off(entry)}
 
-# %% ../../nbs/01_client/00_spec.ipynb #769b8d54
+# %% ../../nbs/01_client/00_spec.ipynb #2b122d4d
 EMBEDDED = {"polygon": "shared", "fmp": "shared", "slack": ""}  # name: isolation, "" being the transport's strictest
 
 def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
@@ -150,8 +188,8 @@ def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
     if transport == "memory":
         return ServerSpec(name, server=f"{module}:make_server", options={"world_seed": world_seed}, isolation=isolation)
     package_root = str(Path(__file__).resolve().parents[2])
-    return ServerSpec(name, command=sys.executable, args=["-m", module, "--world-seed", str(world_seed)],
-                      env={"PYTHONPATH": package_root}, isolation=isolation)
+    return ServerSpec(name, command=sys.executable, args=["-m", module, "--world-seed", str(world_seed)], preload=[module],
+                      processes=256, env={"PYTHONPATH": package_root}, isolation=isolation)
 
 # %% ../../nbs/01_client/00_spec.ipynb #9d59b1fa
 def embedded_specs(

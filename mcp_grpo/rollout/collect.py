@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['converse', 'run_episode', 'episode_keys', 'check_room', 'collect', 'collect_sync']
 
-# %% ../../nbs/05_rollout/05_collect.ipynb #f46dc454
+# %% ../../nbs/05_rollout/05_collect.ipynb #1915b55c
 from dataclasses import asdict, replace
 
 import anyio
 
 from ..client.pool import Pool, together
 from ..client.session import run_sync
-from ..env.episode import Episode
+from ..env.episode import Episode, servers_of
 from .chat import Chat
 from .engine import Engine, Sampling
 from .trajectory import Trajectory
@@ -78,7 +78,7 @@ def check_room(
         if (n := len(chat.prompt_ids(task.prompt))) >= max_tokens:
             raise ValueError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
 
-# %% ../../nbs/05_rollout/05_collect.ipynb #78bedb2d
+# %% ../../nbs/05_rollout/05_collect.ipynb #e87b6568
 async def collect(tasks: list[Task],
                   engine: Engine,
                   pool: Pool,           # open, with the tasks' servers
@@ -91,19 +91,22 @@ async def collect(tasks: list[Task],
                   max_tokens: int = 512,   # of a whole episode, prompt included
                   seed: int = 0,        # another seed, other noise
                   ) -> list[list[Trajectory]]:   # a group for each task
-    "All episodes of a step, concurrently."
+    "All episodes of a step, concurrently; in waves, where a server's spec allows fewer processes than there are episodes."
     check_room(tasks, chat, max_tokens)
     if not sampling.stop_ids: sampling = replace(sampling, stop_ids=chat.end_ids)
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
-    under_way = len(episodes)
+    wave = min(len(episodes), pool.room({server for task in tasks for server in servers_of(task)}))
+    done, under_way = [], 0
     async def one(episode) -> Trajectory:
         nonlocal under_way
         group, task, key = episode
         try: return await run_episode(task, engine, pool, chat, sampling, key=key, group=group, max_tokens=max_tokens)
         finally: under_way -= 1; engine.expect(-1)
-    engine.expect(under_way)
-    try: done = await together(one, episodes)
-    finally: engine.expect(-under_way)
+    for first in range(0, len(episodes), max(wave, 1)):
+        under_way = len(part := episodes[first:first + wave])
+        engine.expect(under_way)
+        try: done += await together(one, part)
+        finally: engine.expect(-under_way)
     return [done[i:i + samples] for i in range(0, len(done), samples)]
 
 def collect_sync(*args, **kwargs) -> list[list[Trajectory]]:

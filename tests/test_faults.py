@@ -1,0 +1,187 @@
+"What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no process is left."
+import json, os, subprocess, sys, time
+
+import anyio
+import pytest
+from conftest import ROOT
+
+from mcp_grpo.client.guard import tools_digest
+from mcp_grpo.client.pool import Pool, together
+from mcp_grpo.client.spec import ServerSpec
+
+sys.path.insert(0, str(ROOT/"tests/servers"))
+import leaky
+from fault_table import CASES, changed_tools, faulty, killed_parent, server_processes, table_row, until
+
+TRIALS = 3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
+def test_fault_table(case):
+    row = anyio.run(table_row, case, TRIALS)
+    assert row["held"] == TRIALS and not row["complaints"], row
+    if case.tool.startswith("evil"): assert row["computing"] < 0.1, row  # seconds that the event loop was kept from its other episodes
+    if case.tool == "huge": assert row["seconds"] < 1 and (row["mb"] or 0) <= 20, row
+
+
+def digest() -> str:
+    "Of the tools that `faulty` has at first."
+    async def ask():
+        async with Pool({"faulty": faulty()}) as pool, await pool.lease(["faulty"]) as lease: return tools_digest(list(lease.tools("faulty").values()))
+    return anyio.run(ask)
+
+
+def test_a_changed_tool_list_is_refused():
+    row = anyio.run(changed_tools, 2, digest())
+    assert row["held"] == 2 and not row["complaints"], row
+
+
+def test_kill_9_of_the_parent_leaves_no_process():
+    assert not killed_parent()
+
+
+async def with_lease(spec, use):
+    "What `use(lease)` returns."
+    with anyio.fail_after(120):
+        async with Pool({spec.name: spec}) as pool, await pool.lease([spec.name]) as lease: return await use(lease)
+
+
+# ---- what may be called again
+
+def flaky(tmp_path, times: int, **more):
+    "The result of a call that crashes its server so many times, and how often it reached one."
+    path = tmp_path/"calls"
+    async def use(lease): return await lease.call("faulty", "flaky", {"path": str(path), "times": times})
+    return anyio.run(with_lease, faulty(**more), use), len(path.read_text().splitlines())
+
+
+def test_an_idempotent_call_is_made_again(tmp_path):
+    result, calls = flaky(tmp_path, 2, idempotent=["flaky"], retries=2)
+    assert (result.fault, result.content, calls) == (None, "call 3", 3)
+
+
+def test_and_not_for_ever(tmp_path):
+    result, calls = flaky(tmp_path, 9, idempotent=["flaky"], retries=2)
+    assert (result.fault, calls) == ("crash", 3)
+
+
+def test_any_other_call_never_is(tmp_path):
+    result, calls = flaky(tmp_path, 2, idempotent=["ok"], retries=2)
+    assert (result.fault, calls) == ("crash", 1)
+
+
+def test_nor_is_one_whose_session_had_something_to_lose(tmp_path):
+    path = tmp_path/"calls"
+    async def use(lease):
+        await lease.call("faulty", "remember", {"text": "mine"})
+        return await lease.call("faulty", "flaky", {"path": str(path), "times": 1})
+    result = anyio.run(with_lease, faulty(idempotent=["flaky"], retries=2), use)
+    assert (result.fault, len(path.read_text().splitlines())) == ("crash", 1)
+
+
+# ---- what a server sees of this machine
+
+def test_a_server_sees_little(monkeypatch, tmp_path):
+    for name in ("PLANTED", "PLANTED_TOKEN", "ASKED_FOR"): monkeypatch.setenv(name, f"the-value-of-{name}")
+    async def use(lease): return [(await lease.call("faulty", tool, args)).content for tool, args in (("surroundings", {}), ("env", {"name": "GIVEN"}))]
+    seen, given = anyio.run(with_lease, faulty(env={"GIVEN": "yes"}, pass_env=["ASKED_FOR"]), use)
+    seen = json.loads(seen)
+    assert "PLANTED" not in json.dumps(seen) and seen["environment"]["ASKED_FOR"] == "the-value-of-ASKED_FOR" and given == "yes"
+    assert seen["home"] != os.environ.get("HOME") and seen["home_files"] == [] and seen["cwd_files"] == [] and seen["cwd"] != os.getcwd()
+    assert seen["files_open"] <= 5, "files of this process are open in the server"
+
+
+def test_the_folder_is_the_same_and_clean_in_every_episode(tmp_path):
+    (tmp_path/"template").mkdir()
+    (tmp_path/"template/start.txt").write_text("from the template")
+    spec = faulty("--workdir", "{workdir}", isolation="workdir", template=str(tmp_path/"template"), processes=1)
+    async def use():
+        seen = []
+        async with Pool({"faulty": spec}) as pool:
+            for i in range(3):
+                async with await pool.lease(["faulty"]) as lease:
+                    surroundings = json.loads((await lease.call("faulty", "surroundings")).content)
+                    await lease.call("faulty", "note", {"text": f"note{i}"})
+                    seen.append((surroundings["pid"], surroundings["cwd"], json.loads((await lease.call("faulty", "notes")).content)))
+        return seen
+    seen = anyio.run(use)
+    assert len({pid for pid, _, _ in seen}) == 1 and {cwd for _, cwd, _ in seen} == {"/workdir"}
+    assert [found for _, _, found in seen] == [{"notes": [f"note{i}"], "files": ["notes.txt", "start.txt"]} for i in range(3)]
+
+
+def test_a_false_promise_is_found_out():
+    "A server that remembers in memory does not forget because its folder was emptied."
+    async def prove(isolation):
+        async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation=isolation)}) as pool:
+            return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+    proofs = {isolation: anyio.run(prove, isolation) for isolation in ("process", "workdir", "shared")}
+    assert {isolation: (proof.level, proof.held) for isolation, proof in proofs.items()} == {
+        "process": ("process", True), "workdir": ("shared", False), "shared": ("shared", True)}, proofs
+
+
+# ---- limits that all episodes share
+
+def test_rate_and_concurrency_hold_for_all_episodes():
+    async def use(spec, seconds):
+        async with Pool({"faulty": spec}) as pool:
+            leases = await together(pool.lease, [["faulty"]] * 6)
+            await leases[0].call("faulty", "ok", {"text": "warm"})
+            start = time.monotonic()
+            results = await together(lambda lease: lease.call("faulty", "slow", {"seconds": seconds}), leases)
+            return time.monotonic() - start, {r.fault for r in results}
+    shared = dict(isolation="shared", timeout=30)
+    spent, faults = anyio.run(use, faulty(concurrency=2, **shared), 0.3)
+    assert faults == {None} and spent >= 0.9  # three at two at a time
+    spent, faults = anyio.run(use, faulty(rate=4, **shared), 0.0)
+    assert faults == {None} and spent >= 0.45  # the first few at once, the rest at four a second
+
+
+# ---- over HTTP
+
+@pytest.fixture
+def limited():
+    "The URL of a server that says 'later'."
+    server = subprocess.Popen([sys.executable, str(ROOT/"tests/servers/limited.py")], stdout=subprocess.PIPE, text=True)
+    yield server.stdout.readline().strip()
+    server.kill()
+    server.wait()
+    server.stdout.close()
+
+
+def over_http(url, *calls, **more):
+    "The results of calls, and their seconds."
+    async def use(lease): return [await lease.call("limited", *call) for call in calls]
+    return anyio.run(with_lease, ServerSpec("limited", url=url, **({"timeout": 20.0} | more)), use)
+
+
+def test_retry_after_is_honoured(limited):
+    refused, counted = over_http(limited, ("limited", {"times": 1}), ("calls", {}))
+    assert (refused.fault, refused.content, counted.content) == (None, "done", "limited") and refused.seconds >= 1  # carried out once
+
+
+def test_a_limit_that_stays_is_a_fault_and_the_session_lives(limited):
+    refused, after = over_http(limited, ("limited", {"times": 99}), ("ok", {"text": "after"}), retries=1)
+    assert (refused.fault, after.fault, after.content) == ("rate_limit", None, "after")
+
+
+def test_a_large_answer_is_cut_off(limited):
+    large, after = over_http(limited, ("huge", {"mb": 50}), ("ok", {"text": "after"}))
+    assert large.fault == "too_large" and large.seconds < 5
+    assert not after.fault or after.fault == "transport"
+
+
+def test_an_error_of_the_server_is_not_the_models(limited):
+    for status in (500, 503):
+        result, = over_http(limited, ("fail", {"status": status}), retries=0)
+        assert result.fault and not result.is_error, result
+
+
+# ---- secrets
+
+def test_no_secret_comes_out(tmp_path):
+    hearts = leaky.run(tmp_path)
+    assert len(hearts) == 10 and "[redacted]" in (tmp_path/"stdout").read_text()
+    assert not leaky.found(tmp_path, hearts)
+
+
+def test_nothing_is_left(): assert anyio.run(until, lambda: not server_processes())

@@ -1,0 +1,56 @@
+"Servers that others wrote, from the pool: each is called, and those that remember are proved isolated with 16 episodes at once."
+import subprocess, sys
+
+import anyio
+import pytest
+from conftest import ROOT
+
+from mcp_grpo.client.pool import Pool
+
+sys.path.insert(0, str(ROOT/"tests/servers"))
+from fault_table import server_processes, until
+from third_party import episodes_at_once, third_party
+
+STATEFUL = ("filesystem", "memory", "git", "motherduck", "sqlite")
+STATELESS = ("everything", "time")
+EPISODES = 16
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    done = subprocess.run([ROOT/"requirements/third-party"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return third_party(tmp_path_factory.mktemp("third-party"))
+
+
+@pytest.fixture
+def server(servers, request):
+    assert set(servers) == {*STATEFUL, *STATELESS}
+    chosen = servers[request.param]
+    if chosen.left_out: pytest.skip(chosen.left_out)
+    return chosen
+
+
+async def with_pool(server, use):
+    "What `use(pool)` returns; afterwards no process is left."
+    with anyio.fail_after(400):
+        async with Pool({server.spec.name: server.spec}) as pool: found = await use(pool)
+    assert await until(lambda: not server_processes()), [p.cmdline() for p in server_processes()]
+    return found
+
+
+@pytest.mark.parametrize("server", STATEFUL + STATELESS, indirect=True)
+def test_it_is_called(server):
+    async def use(pool):
+        async with await pool.lease([server.spec.name]) as lease: return await lease.call(server.spec.name, *server.call[:2])
+    result = anyio.run(with_pool, server, use)
+    assert not result.fault and not result.is_error and server.call[2] in result.content, result
+
+
+@pytest.mark.parametrize("server", STATEFUL, indirect=True)
+def test_episodes_at_once_see_only_themselves(server):
+    async def use(pool):
+        assert not (wrong := await episodes_at_once(pool, server, EPISODES)), wrong
+        proof = await pool.prove(server.spec.name, write=server.writes, read=server.read)
+        assert proof.held and proof.level == server.spec.isolation, proof
+    anyio.run(with_pool, server, use)
