@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['ARGUMENT_NAMES', 'CARDS', 'LISTS', 'FIRST_HELD_OUT_DAY', 'PHRASES', 'MAX_TOOLS', 'SYSTEM', 'FAMILIES', 'COMPOSED',
-           'DRILLS', 'TRAIN_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'SMALL_TRAIN_COUNTS', 'SMALL_HELD_OUT_COUNTS',
-           'SMALL_SYNONYM_COUNTS', 'ToolCard', 'invented', 'offer', 'Split', 'split_world', 'Fact', 'draw_fact',
-           'choose_cards', 'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup', 'two_lookups', 'chain', 'post',
-           'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks', 'first_tasks', 'small_tasks',
-           'write_default_tasks']
+           'DRILLS', 'TRAIN_COUNTS', 'INVENTED_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'SMALL_TRAIN_COUNTS',
+           'SMALL_HELD_OUT_COUNTS', 'SMALL_SYNONYM_COUNTS', 'ToolCard', 'invented', 'offer', 'Split', 'split_world',
+           'Fact', 'draw_fact', 'choose_cards', 'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup',
+           'two_lookups', 'chain', 'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks',
+           'first_tasks', 'small_tasks', 'write_default_tasks']
 
 # %% ../../nbs/04_tasks/00_rules.ipynb #8add6b86
 import random
@@ -364,19 +364,20 @@ def make_tasks(
             made += 1
     return rng.sample(tasks, len(tasks))
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #5a432a57
-TRAIN_COUNTS = dict(lookup=160, two_lookups=160, chain=160, post=160, unanswerable=60)
+# %% ../../nbs/04_tasks/00_rules.ipynb #33f12b03
+TRAIN_COUNTS = dict(lookup=110, two_lookups=110, chain=110, post=110, unanswerable=40)
+INVENTED_COUNTS = dict(lookup=50, two_lookups=50, chain=50, post=50, unanswerable=20)
 HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
 SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
 
 def default_tasks(world: World) -> tuple:  # (training tasks, validation tasks)
     "The tasks that the package is trained and judged on."
-    train = make_tasks(world, TRAIN_COUNTS)
+    train = make_tasks(world, TRAIN_COUNTS) + make_tasks(world, INVENTED_COUNTS, names='invented', source='mcp_grpo/invented')
     held_out = make_tasks(world, HELD_OUT_COUNTS, split='held_out', source='mcp_grpo/heldout')
     synonyms = make_tasks(world, SYNONYM_COUNTS, split='held_out', names='held_out', source='mcp_grpo/synonyms', seed=1)
     return train, held_out + synonyms
 
-# %% ../../nbs/04_tasks/00_rules.ipynb #51ce761f
+# %% ../../nbs/04_tasks/00_rules.ipynb #bad9a114
 SMALL_TRAIN_COUNTS = dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)
 SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2)
 SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
@@ -385,10 +386,10 @@ def first_tasks(
     tasks: list,            # list[Task]
     counts: dict,           # family -> how many; 'unanswerable' counts pairs
 ) -> list:                  # list[Task], by id
-    "The first tasks of each family; twins stay together."
-    kept = []
+    "The first tasks of each family by their numbers; twins stay together."
+    order, kept = lambda t: (t.task_id.split('-')[-1][:4], t.task_id), []
     for family, n in counts.items():
-        kept += sorted((t for t in tasks if t.family == family), key=lambda t: t.task_id)[:2 * n if family == 'unanswerable' else n]
+        kept += sorted((t for t in tasks if t.family == family), key=order)[:2 * n if family == 'unanswerable' else n]
     return kept
 
 def small_tasks(train: list, validation: list) -> tuple:  # (training tasks, validation tasks)
