@@ -19,8 +19,9 @@ def snippets() -> dict:
 
 def jail(folder: str) -> list:
     "The beginning of a command that runs where nothing can be harmed and no namespaces can be made."
+    ours = [part for path in dict.fromkeys((str(ROOT), sys.prefix, sys.base_prefix)) for part in ("--ro-bind", path, path)]  # one may lie below /tmp
     return ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-            "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--bind", folder, folder,
+            "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", *ours, "--bind", folder, folder,
             "--setenv", "CANARY_TOKEN", SECRET]
 
 
