@@ -57,7 +57,7 @@ def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
             assert job.poll() is None and time.monotonic() < deadline, (tmp_path/"stderr").read_text()
             time.sleep(0.2)
         family = psutil.Process(job.pid).children(recursive=True)
-        assert any("mcp_grpo.servers" in " ".join(p.cmdline()) for p in family)  # the servers were really there
+        assert sum("mcp_grpo.servers" in " ".join(p.cmdline()) for p in family) > 1  # the servers were really there, beside what they are forked from
         os.kill(job.pid, signal.SIGINT)
         assert job.wait(60) != 0
         _, alive = psutil.wait_procs(family, timeout=20)

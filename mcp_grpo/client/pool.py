@@ -40,7 +40,7 @@ async def together(
     if errors: raise errors[0]
     return results
 
-# %% ../../nbs/01_client/06_pool.ipynb #533a6a6a
+# %% ../../nbs/01_client/06_pool.ipynb #4a03b5a3
 class _Source:
     "One server: its spec, what its sessions share, and its spares."
     def __init__(self, spec: ServerSpec):
@@ -53,6 +53,7 @@ class _Source:
         self.waiting: deque[asyncio.Future] = deque()  # leases that wait for a session
         self.wanted = self.in_use = 0  # sessions to have in all, and how many are with episodes
         self.queue = 0  # leases that wait for a place
+        self.failing = False  # whether the last start failed: then none is made ahead of need
         self.making: set[asyncio.Task] = set()
         self.ending: set[asyncio.Task] = set()
         self.served: dict[Session, int] = {}  # episodes a session has served
@@ -71,13 +72,13 @@ class _Source:
         self.toolbox = self.toolbox or session.toolbox
         return session
 
-# %% ../../nbs/01_client/06_pool.ipynb #5b2f971c
+# %% ../../nbs/01_client/06_pool.ipynb #b0e64937
 MAKERS = 8  # starts under way at once, for one server
 
 def _fill(source: _Source) -> None:
     "Start as many makers as there are sessions missing."
     while not source.closed and len(source.making) < MAKERS:
-        ahead = max(source.wanted - source.in_use, min(source.queue, source.spec.processes))
+        ahead = 0 if source.failing else max(source.wanted - source.in_use, min(source.queue, source.spec.processes))
         if len(source.making) >= max(len(source.waiting), ahead - len(source.spares)): return
         task = asyncio.get_running_loop().create_task(_make(source), name=f"maker of {source.spec.name}")
         source.making.add(task)
@@ -87,11 +88,12 @@ async def _make(source: _Source) -> None:
     "Start one session for whoever needs it."
     try: session = await source.fresh()
     except Exception as e:
-        taker = _next(source)
-        if taker: taker.set_exception(e)
-        else: source.wanted = 0; log.warning("a spare session could not be started: %s", e)
-        return
-    _offer(source, session)
+        source.failing = True
+        if taker := _next(source): taker.set_exception(e)
+        else: log.warning("a spare session could not be started: %s", e)
+    else:
+        source.failing = False
+        _offer(source, session)
 
 def _next(source: _Source) -> asyncio.Future | None:
     "Who has waited longest."
@@ -105,7 +107,7 @@ def _offer(source: _Source, session: Session) -> None:
     if taker: taker.set_result(session)
     else: source.spares.append((monotonic(), session))
 
-# %% ../../nbs/01_client/06_pool.ipynb #9a693e9f
+# %% ../../nbs/01_client/06_pool.ipynb #58016cdc
 STALE_SECONDS = 20.0  # a spare older than this is pinged first
 
 async def _take(source: _Source) -> Session:
@@ -115,6 +117,7 @@ async def _take(source: _Source) -> Session:
         if session.alive and (monotonic() - since < STALE_SECONDS or await session.ping()): return session
         _end(source, session)
         _fill(source)  # another in its place
+    if source.closed: raise _closed()
     if source.spec.transport == "memory": return await source.fresh()
     taker = asyncio.get_running_loop().create_future()
     source.waiting.append(taker)
@@ -146,7 +149,7 @@ async def _give_back(source: _Source, session: Session) -> None:
         return _end(source, session)
     _offer(source, session)
 
-# %% ../../nbs/01_client/06_pool.ipynb #c61e119e
+# %% ../../nbs/01_client/06_pool.ipynb #828108c6
 async def _common(source: _Source) -> Session:
     "The one session of a shared server; opened if need be, replaced when it is lost or has served its time."
     async with source.lock:
@@ -160,9 +163,7 @@ async def _common(source: _Source) -> Session:
 
 async def _shut(source: _Source) -> None:
     "End every session of a source and wait until they have ended."
-    source.closed = True
     for task in source.making: task.cancel()
-    while taker := _next(source): taker.set_exception(_closed())
     for _, session in source.spares: _end(source, session)
     source.spares.clear()
     if source.common is not None: _end(source, source.common)
@@ -215,7 +216,7 @@ class _Seat:
             elif (common := self.source.common) and not self.own: self.source.served[common] = self.source.served.get(common, 0) + 1
         if self.source.slots: self.source.slots.release()
 
-# %% ../../nbs/01_client/06_pool.ipynb #186c9a98
+# %% ../../nbs/01_client/06_pool.ipynb #df1f69f9
 class Lease:
     "The sessions of one episode; `async with` gives them back."
     def __init__(self, pool: "Pool", seats: dict[str, _Seat]): self._pool, self._seats = pool, seats
@@ -240,7 +241,7 @@ class Lease:
         arguments: dict | None = None,  # its real arguments
     ) -> ToolResult:  # a fault in it means that the episode cannot be scored
         "Call a tool; with a tape in replay mode, a call that is not on it raises `TapeMiss`."
-        return await _call(self._pool, self._seat(server), tool, {} if arguments is None else arguments)
+        return await _call(self._seat(server), tool, {} if arguments is None else arguments)
 
     async def release(self) -> None:
         "Give the sessions back; may be called twice."
@@ -250,7 +251,7 @@ class Lease:
     async def __aenter__(self) -> "Lease": return self
     async def __aexit__(self, *exc) -> None: await self.release()
 
-# %% ../../nbs/01_client/06_pool.ipynb #1655652f
+# %% ../../nbs/01_client/06_pool.ipynb #313e157d
 async def _live(seat: _Seat, tool: str, arguments: dict) -> ToolResult:
     "Make a call, again if it may be."
     spec = seat.source.spec
@@ -274,7 +275,7 @@ async def _replace(seat: _Seat) -> bool:
         seat.source.in_use -= 1
     return True
 
-async def _call(pool: "Pool", seat: _Seat, tool: str, arguments: dict) -> ToolResult:
+async def _call(seat: _Seat, tool: str, arguments: dict) -> ToolResult:
     "Check a call, then make it or find it on the tape."
     if complaint := seat.source.toolbox.check(tool, arguments): return ToolResult(redact(complaint, seat.source.secrets), is_error=True)
     return await (seat.taped.call if seat.taped else seat.live)(tool, arguments)
@@ -416,7 +417,7 @@ async def _lease(pool: Pool, names: list[str]) -> Lease:
     pool._leases.add(lease)
     return lease
 
-# %% ../../nbs/01_client/06_pool.ipynb #bf7cd626
+# %% ../../nbs/01_client/06_pool.ipynb #477ad576
 async def _warm(pool: Pool, counts: dict[str, int]) -> None:
     "Raise what a source wants, and wait for it."
     _check_lease(pool, list(counts))
@@ -425,7 +426,7 @@ async def _warm(pool: Pool, counts: dict[str, int]) -> None:
         await _learn(pool, source)
         if source.spec.isolation == "shared": return
         most = counts[name] if source.spec.transport == "memory" else min(counts[name], source.spec.processes)
-        source.wanted = max(source.wanted, most)
+        source.wanted, source.failing = max(source.wanted, most), False
         _fill(source)
         while source.making: await asyncio.wait(source.making)
         if source.in_use + len(source.spares) < most:
@@ -435,7 +436,9 @@ async def _warm(pool: Pool, counts: dict[str, int]) -> None:
 async def _stop(pool: Pool) -> None:
     "End all leases, then what they shared."
     sources = list(pool._sources.values())
-    for source in sources: source.closed = True
+    for source in sources:
+        source.closed = True
+        while taker := _next(source): taker.set_exception(_closed())
     await together(Lease.release, list(pool._leases))
     await together(_shut, sources)
 

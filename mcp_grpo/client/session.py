@@ -217,7 +217,7 @@ def _gone(session: "Session") -> ToolResult:
     reason = session._error or "the connection ended"
     return _faulted(session, "transport" if session.spec.transport == "http" else "crash", str(reason))
 
-# %% ../../nbs/01_client/04_session.ipynb #02d28b57
+# %% ../../nbs/01_client/04_session.ipynb #bc8f49a9
 async def _send(session: "Session", tool: str, arguments: dict) -> ToolResult:
     "A call that fits its schema: let through by the gate, bounded in time, measured, cleared of secrets and of our own paths."
     async with session.gate:
@@ -227,6 +227,9 @@ async def _send(session: "Session", tool: str, arguments: dict) -> ToolResult:
         with anyio.move_on_after(session.spec.timeout) as scope:
             session._pending.add(scope)
             try: result = await _request(session, tool, arguments)
+            except asyncio.CancelledError:  # the server may still be at it
+                session.untroubled = False
+                raise
             finally: session._pending.discard(scope)
     if result is None:
         result = _faulted(session, "timeout", f"{tool} took over {session.spec.timeout:g} s") if session.alive else _gone(session)
@@ -236,7 +239,7 @@ async def _send(session: "Session", tool: str, arguments: dict) -> ToolResult:
     content, structured = redact(shown, secrets)
     return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
 
-# %% ../../nbs/01_client/04_session.ipynb #120e1d22
+# %% ../../nbs/01_client/04_session.ipynb #816152c2
 class _SessionState:
     "What a session holds."
     def __init__(
@@ -250,7 +253,7 @@ class _SessionState:
         self.spec, self.toolbox, self.alive, self.last_words = spec, toolbox, False, ""
         self.gate = gate or Gate(spec)
         self.process: ServerProcess | None = None  # of a stdio server
-        self.untroubled = True  # whether no call has had a fault
+        self.untroubled = True  # whether no call has had a fault or was given up
         self._server = make_server(spec) if server is None and spec.transport == "memory" else server
         self._errlog = tempfile.TemporaryFile("a+b") if spec.transport == "stdio" else None
         self._secrets = server_secrets(spec, dict(os.environ)) if secrets is None else secrets

@@ -25,7 +25,7 @@ ISOLATION = {  # transport: the isolations it can give, the default first
 class SpecError(ValueError):
     "A server description that cannot be used; the message is one sentence that says what to do."
 
-# %% ../../nbs/01_client/00_spec.ipynb #d77edba0
+# %% ../../nbs/01_client/00_spec.ipynb #19f01ad1
 @dataclass(frozen=True)
 class ServerSpec:
     "How to reach one MCP server, and what it may see and take."
@@ -77,11 +77,6 @@ class ServerSpec:
     def uses_workdir(self) -> bool:
         "Whether the server asks for a folder of its own."
         return any("{workdir}" in text for text in (self.cwd, *self.args, *self.env.values()))
-
-    def placed(self, workdir: str) -> tuple[list[str], dict[str, str], str]:  # args, env and cwd that name this folder
-        "What starts the server, with `{workdir}` filled in."
-        fill = lambda text: text.replace("{workdir}", workdir)
-        return [fill(a) for a in self.args], {k: fill(v) for k, v in self.env.items()}, fill(self.cwd)
 
 def _matches(tool: str, patterns: list[str]) -> bool:
     "Whether a tool's name fits one of the patterns."

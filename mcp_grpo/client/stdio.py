@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['log', 'INHERITED', 'GRACE', 'server_environment', 'fill_workdir', 'ServerProcess', 'TooLarge', 'BadMessage',
-           'read_message', 'process_streams', 'stdio_streams']
+           'read_message', 'process_streams']
 
 # %% ../../nbs/01_client/03_stdio.ipynb #2c45cb72
 import asyncio, json, logging, os, shutil, subprocess, sys, tempfile, weakref
@@ -383,7 +383,7 @@ class _Conversation(_ConversationState):
                 await self.process.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError): await self.lost()
 
-# %% ../../nbs/01_client/03_stdio.ipynb #b5d0dfc8
+# %% ../../nbs/01_client/03_stdio.ipynb #0dadf060
 @asynccontextmanager
 async def process_streams(
     process: ServerProcess,  # started; it is stopped at the end
@@ -401,14 +401,3 @@ async def process_streams(
                 await process.stop()
                 for stream in (talk.inbox, talk.outbox): stream.close()
             tg.cancel_scope.cancel()
-
-@asynccontextmanager
-async def stdio_streams(
-    spec: ServerSpec,  # of a stdio server
-    errlog: Any,  # a real file for its error output, or None
-    on_end: Callable[[str, str], None],  # called once with a fault and a reason if the server ends the conversation
-    workdir: str = "",  # its working folder, filled already; "" is a fresh one with the template
-) -> AsyncIterator[tuple]:  # what an MCP client session reads from and writes to
-    "Start a server, and stop it at the end."
-    async with ServerProcess(spec, errlog, workdir) as process:
-        async with process_streams(process, on_end) as streams: yield streams
