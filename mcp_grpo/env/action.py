@@ -199,8 +199,8 @@ def parse_action(
 def tool_prompt(
     offered: list,  # list[OfferedTool]
 ) -> str:           # one line a tool
-    "The compact tool list of a system prompt: `name(argument, argument): description`."
-    return '\n'.join(f"{t.name}({', '.join(t.arguments)}): {t.description}" for t in offered)
+    "The compact tool list of a system prompt: `name(argument,argument): description`."
+    return '\n'.join(f"{t.name}({','.join(t.arguments)}): {t.description}" for t in offered)
 
 def observation(content: str) -> dict:
     "A tool's reply as a message."

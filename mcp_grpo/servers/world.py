@@ -72,7 +72,7 @@ def _companies(seed: int) -> tuple:
     stems = _distinct(lambda: _word(rng, rng.choice((2, 2, 3))), COMPANIES, words)
     firsts, lasts = (_distinct(lambda: _word(rng, 2), COMPANIES, words) for _ in range(2))
     cities = _distinct(lambda: _word(rng, rng.choice((2, 3))), COMPANIES // 2, words)
-    companies = [Company(s, f'{stem} {rng.choice(_FORMS)}', SECTORS[i % len(SECTORS)],
+    companies = [Company(s, f'{stem} {rng.choice(_FORMS)}', SECTORS[(i + i // len(SECTORS)) % len(SECTORS)],
                          None if i % VACANCY_EVERY == VACANCY_EVERY - 1 else f'{first} {last}',
                          rng.choice(cities), rng.randrange(40, 90000), rng.randrange(2, 900) * 100_000)
                  for i, (s, stem, first, last) in enumerate(zip(symbols, stems, firsts, lasts))]

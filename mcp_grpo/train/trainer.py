@@ -6,7 +6,7 @@
 __all__ = ['draw_tasks', 'StepResult', 'split_time', 'TrainerError', 'Run', 'Trainer']
 
 # %% ../../nbs/06_train/09_trainer.ipynb #fdd22026
-import heapq, random, time
+import gc, heapq, random, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
@@ -129,10 +129,13 @@ class Trainer(Run):
     def fit(self) -> Iterator[StepResult]:
         "Train until `cfg.train.steps`; stop at any time, call again to go on."
         self.refresh()
+        gc.collect(); gc.freeze()  # what is there now stays for the whole run
         try:
             while self.steps_done < self.cfg.train.steps:
                 played = self.play()
                 with Patience() as patience: result = self.improve(*played)
                 yield result
                 patience.settle()
-        finally: self.save(due=False)
+        finally:
+            gc.unfreeze()
+            self.save(due=False)
