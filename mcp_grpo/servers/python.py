@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['present', 'open_sandbox', 'make_server', 'main']
 
-# %% ../../nbs/02_servers/05_python.ipynb #ed1f8422
-import argparse
+# %% ../../nbs/02_servers/05_python.ipynb #38b7c431
 from functools import lru_cache
 
 from mcp.server.mcpserver import Context, MCPServer
 
 from .sandbox import Episode, Limits, Result, Sandbox, SandboxError
+from .serve import run
 from .world import reply, shape, tool
 
 # %% ../../nbs/02_servers/05_python.ipynb #534fbaff
@@ -81,13 +81,10 @@ def make_server(
     server.sandbox = box
     return server
 
-# %% ../../nbs/02_servers/05_python.ipynb #585b3960
+# %% ../../nbs/02_servers/05_python.ipynb #541f1463
 def main(argv: list = None):
-    "Serves python over stdin and stdout."
-    parser = argparse.ArgumentParser(description="Runs Python code in a sandbox.")
-    parser.add_argument("--world-seed", type=int, default=0, help="taken for the sake of uniformity")
-    parser.add_argument("--unsafe-no-sandbox", action="store_true", help="run model-written code with all your rights")
-    make_server(**vars(parser.parse_args(argv))).run("stdio")
+    "Serves python."
+    run(make_server, argv)
 
 # %% ../../nbs/02_servers/05_python.ipynb #594dc246
 if __name__ == "__main__" and __spec__ is not None: main()

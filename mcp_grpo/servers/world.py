@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SYNTHETIC', 'SECTORS', 'COMPANIES', 'VACANCY_EVERY', 'HOLIDAYS', 'TRADING_DAYS', 'EARLIER_DAYS', 'ALL_DAYS', 'GOODS',
            'OUTLETS', 'Company', 'Bar', 'StockSplit', 'Statement', 'Place', 'Person', 'Background', 'Supply', 'Page',
-           'headline', 'World', 'open_world', 'reply', 'refuse', 'shape', 'tool', 'serve_stdio']
+           'headline', 'World', 'open_world', 'reply', 'refuse', 'fail', 'shape', 'tool', 'serve_stdio']
 
 # %% ../../nbs/02_servers/00_world.ipynb #fc06598d
 import json, math, random, re
@@ -457,7 +457,7 @@ def open_world(seed: int = 0) -> World:
     "World `seed`, built once a process."
     return World(seed)
 
-# %% ../../nbs/02_servers/00_world.ipynb #e6c17a4a
+# %% ../../nbs/02_servers/00_world.ipynb #28de95c0
 def reply(data: dict):
     "A tool result holding `data`, as compact JSON text and as structured content."
     from mcp.types import CallToolResult, TextContent
@@ -468,6 +468,16 @@ def refuse(message: str):
     "A tool result that tells the model what it did wrong."
     from mcp.types import CallToolResult, TextContent
     return CallToolResult(content=[TextContent(type='text', text=message)], is_error=True)
+
+def fail(
+    message: str,               # what happened, in one sentence for the log
+    fault: str = 'transport',   # timeout | crash | rate_limit | transport | too_large
+    retry_after: float = None,  # seconds until it is worth another try
+):
+    "A tool result that tells the client of a fault which is not the model's."
+    from mcp.types import CallToolResult, TextContent
+    told = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
+    return CallToolResult(content=[TextContent(type='text', text=message)], is_error=True, _meta={'mcp_grpo/fault': told})
 
 # %% ../../nbs/02_servers/00_world.ipynb #6290b95d
 _TYPES = {str: 'string', int: 'integer', float: 'number', bool: 'boolean', type(None): 'null'}
