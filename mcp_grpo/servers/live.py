@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from .world import fail, refuse, reply
 
 # %% ../../nbs/02_servers/01_live.ipynb #88a7b793
-class Refused(Exception):
+class Refused(ValueError):
     "The model asked for what does not exist or is not allowed; the message is shown to it."
 
 class NotFound(Refused):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SYNTHETIC', 'SECTORS', 'COMPANIES', 'VACANCY_EVERY', 'HOLIDAYS', 'TRADING_DAYS', 'EARLIER_DAYS', 'ALL_DAYS', 'GOODS',
            'OUTLETS', 'Company', 'Bar', 'StockSplit', 'Statement', 'Place', 'Person', 'Background', 'Supply', 'Page',
-           'headline', 'World', 'open_world', 'reply', 'refuse', 'fail', 'shape', 'tool', 'serve_stdio']
+           'headline', 'World', 'open_world', 'reply', 'refuse', 'fail', 'shape', 'tool']
 
 # %% ../../nbs/02_servers/00_world.ipynb #fc06598d
 import json, math, random, re
@@ -512,14 +512,3 @@ def tool(
         tools.append(made)
         return fn
     return add
-
-# %% ../../nbs/02_servers/00_world.ipynb #3591bf4b
-def serve_stdio(
-    make_server,        # seed -> MCPServer
-    argv: list = None,  # command-line arguments; the process's own when None
-):
-    "Serves over stdin and stdout until the client hangs up."
-    import argparse
-    parser = argparse.ArgumentParser(description=SYNTHETIC)
-    parser.add_argument('--world-seed', type=int, default=0, help='which synthetic world to serve')
-    make_server(parser.parse_args(argv).world_seed).run('stdio')
