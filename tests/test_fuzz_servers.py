@@ -24,7 +24,7 @@ def test_every_tool_answers(name):
 def test_bad_tools_are_found():
     server = MCPServer("bad", log_level="CRITICAL")
     @server.tool(structured_output=False)
-    async def crashes(n: int): return reply({"half": 1 / (n - 7)})
+    async def crashes(n: int): return reply({"eighth": 1 / (n // 8)})
     @server.tool(structured_output=False)
     async def takes_long(n: int):
         end = time.process_time() + 0.15
@@ -33,4 +33,4 @@ def test_bad_tools_are_found():
     @server.tool(structured_output=False)
     async def babbles(n: int): return "nothing"
     crashing, slow, babbling = (found.complaints[0] for found in fuzz_server(server, 200))
-    assert "no clear error" in crashing and "'n': 7" in crashing and "s of CPU" in slow and babbling
+    assert "no clear error" in crashing and "'n': 0" in crashing and "s of CPU" in slow and babbling
