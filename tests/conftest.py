@@ -1,5 +1,5 @@
 "What several tests need: the repository, a task file cut short, and a notebook run in a folder of its own."
-import subprocess, sys
+import json, subprocess, sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,20 @@ def run(command: list, folder: Path, timeout=300):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     done.said = done.stdout + done.stderr
     return done
+
+
+def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
+    "The rows that a benchmark run in the repository writes beside those it `kept`; they are as they should be."
+    results = folder/f"{name}.json"
+    if kept: results.write_text(json.dumps({"rows": kept}))
+    command = papermill(f"bench_{name}.ipynb", folder, parameters | {"results": results})
+    command[command.index("--cwd") + 1] = str(ROOT)
+    done = run(command, ROOT, timeout=900)
+    assert done.returncode == 0, done.said[-3000:]
+    found = json.loads(results.read_text())
+    assert set(found) == {"made_by", "date", "device", "versions", "rows"} and all(row in found["rows"] for row in kept)
+    assert all({"id", "what", "value", "unit", "goal", "holds", "peer"} == set(row) for row in found["rows"])
+    return found["rows"]
 
 
 @pytest.fixture

@@ -47,7 +47,6 @@ class _Source:
         self.spec, self.gate, self.toolbox, self.server = spec, Gate(spec), None, None
         self.secrets = server_secrets(spec, dict(os.environ))
         self.lock, self.common = anyio.Lock(), None  # of a shared server: the one session
-        self.idle = anyio.Lock()  # whoever waits for the loop to be idle
         bounded = spec.transport == "stdio" and spec.isolation != "shared"
         self.slots = anyio.Semaphore(spec.processes) if bounded else None
         self.spares: deque[tuple[float, Session]] = deque()  # (since when, session)
@@ -76,17 +75,6 @@ class _Source:
 # %% ../../nbs/01_client/06_pool.ipynb #b0e64937
 MAKERS = 8  # starts under way at once, for one server
 
-async def _calm(source: _Source, most: float = 1.0) -> None:
-    "Wait until the event loop is idle, one after another, if what comes next would keep it busy."
-    if source.spec.transport != "memory": return
-    with anyio.move_on_after(most):
-        async with source.idle:
-            while not source.closed:
-                began = monotonic()
-                await asyncio.sleep(0)
-                if monotonic() - began < 1e-4: return
-                await asyncio.sleep(0.002)
-
 def _fill(source: _Source) -> None:
     "Start as many makers as there are sessions missing."
     while not source.closed and len(source.making) < MAKERS:
@@ -98,7 +86,6 @@ def _fill(source: _Source) -> None:
 
 async def _make(source: _Source) -> None:
     "Start one session for whoever needs it."
-    if not source.waiting: await _calm(source)
     try: session = await source.fresh()
     except Exception as e:
         source.failing = True
@@ -146,7 +133,6 @@ def _end(source: _Source, session: Session, finish: bool = False) -> None:
     source.served.pop(session, None)
     async def end() -> None:
         while finish and session.busy and not source.closed: await anyio.sleep(0.02)
-        await _calm(source)
         await session.close()
     task = asyncio.get_running_loop().create_task(end(), name=f"end of {source.spec.name}")
     source.ending.add(task)

@@ -11,7 +11,7 @@ import html, re, sys
 
 from mcp.server.mcpserver import Context, MCPServer
 
-from .live import Backend, Failed, LiveBackend, Refused, needed, unlabelled
+from .live import PATIENCE, Backend, Failed, LiveBackend, Refused, needed, unlabelled
 from .serve import run
 from .world import SYNTHETIC, World, open_world
 
@@ -186,7 +186,7 @@ class _Service(LiveBackend):
         *,
         live: bool = False,     # has to be said
         base_url: str = '',     # of the API, where it is not the usual one
-        timeout: float = 20.0,  # seconds for a call
+        timeout: float = PATIENCE,  # seconds for a call
     ):
         if not (live and teams and channels):
             raise Failed('the real Slack has real readers: ask for it by live and give the ids of the teams and channels it may touch '
