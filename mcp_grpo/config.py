@@ -80,7 +80,7 @@ class TrainConfig:
     grad_clip: float = 1.0  # largest gradient norm
     tis_cap: float = 2.0  # largest truncated importance weight
     token_budget: int = 4096  # tokens that a micro-batch sends through the network
-    autocast: str = "bfloat16"  # none | bfloat16, for the matrix products
+    autocast: str = "auto"  # none | bfloat16, for the matrix products | auto (bfloat16 where the hardware multiplies it)
     checkpoint_every: int = 25  # steps between checkpoints; 0 for none
     family_weight: dict[str, float] = field(default_factory=dict)  # how often a task family is drawn; 1 if absent
 
@@ -231,7 +231,7 @@ def set_key(
 
 # %% ../nbs/00_core/00_config.ipynb #f3257748
 CHOICES = {"model.weights": ("full", "lora"), "servers.transport": ("memory", "stdio"), "servers.tape_mode": ("record", "replay", "auto"), "rollout.engine": ("hf",),
-           "train.lr_schedule": ("linear", "constant"), "train.autocast": ("none", "bfloat16"),
+           "train.lr_schedule": ("linear", "constant"), "train.autocast": ("auto", "none", "bfloat16"),
            "model.dtype": ("float32", "bfloat16", "float16")}  # key -> the values it may take
 LIMITS = {"seed": (0, None), "model.lora_rank": (1, None), "servers.world_seed": (0, None),
           "rollout.samples": (1, None), "rollout.temperature": (1e-3, None), "rollout.max_new_tokens": (1, None), "rollout.max_tokens": (2, None),

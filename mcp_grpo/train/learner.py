@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..rollout.trajectory import Trajectory
 from .advantage import ADVANTAGES, advantages
-from .logprob import sampled_logprobs, token_logprobs
+from .logprob import multiplies_bfloat16, sampled_logprobs, token_logprobs
 from .loss import Tokens, find_loss, policy_loss, token_weights
 from .policy import Policy
 from .tree import PrefixTree, pack_tree, tree_hidden, why_not
@@ -162,12 +162,13 @@ class LearnerState:
         seed: int = 0, # for the control "shuffled"
     ):
         if cfg.advantage not in ADVANTAGES: advantages([], cfg.advantage)
-        if cfg.autocast not in ("none", "bfloat16"): raise ValueError(f"train.autocast is {cfg.autocast!r}; it must be 'none' or 'bfloat16'.")
+        if cfg.autocast not in ("auto", "none", "bfloat16"): raise ValueError(f"train.autocast is {cfg.autocast!r}; it must be 'auto', 'none' or 'bfloat16'.")
         if cfg.lr_schedule not in SCHEDULES: raise ValueError(f"train.lr_schedule is {cfg.lr_schedule!r}; it must be one of {', '.join(SCHEDULES)}.")
         self.policy, self.cfg, self.temperature, self.max_tokens, self.seed = policy, cfg, temperature or 1.0, max_tokens, seed
         self.loss = find_loss(cfg.loss, cfg.clip_low, cfg.clip_high)
         self.optimizer = make_optimizer(policy, cfg.lr)
         self.steps_done = 0
+        self.bfloat16 = cfg.autocast == "bfloat16" or cfg.autocast == "auto" and multiplies_bfloat16(policy.device.type)
         policy.model.eval()   # no dropout: the ratio would not be 1
         reason = why_not(policy.model)
         self.share = not reason
@@ -175,8 +176,8 @@ class LearnerState:
         if cfg.kl: policy.keep_reference()
 
     def autocast(self):
-        "Matrix products in bfloat16 if so configured; the weights stay in their own precision."
-        return torch.autocast(self.policy.device.type, torch.bfloat16, enabled=self.cfg.autocast == "bfloat16")
+        "Matrix products in bfloat16, or not; the weights stay in their own precision."
+        return torch.autocast(self.policy.device.type, torch.bfloat16, enabled=self.bfloat16)
 
     def _set_lr(self) -> float:
         "The learning rate of this step."
