@@ -107,7 +107,7 @@ class Config:
 
 # %% ../nbs/00_core/00_config.ipynb #ebab8563
 MODES: dict[str, dict] = {  # name -> settings that differ from the defaults, by section
-    "cpu": {"train": {"steps": 50, "passes": 1, "lr": 8e-4}},
+    "cpu": {"train": {"steps": 40, "passes": 1, "lr": 8e-4}},
 }
 
 # %% ../nbs/00_core/00_config.ipynb #76ce890f
