@@ -74,7 +74,8 @@ TRIES = {  # every tool, and the result
         ("tavily_search", {"query": "?"}, "query should hold a word"),
         ("tavily_search", {"query": "E400"}, "The request with key *** is not possible.")],
     "slack": [
-        ("slack_list_channels", {"limit": 1}, {"ok": True, "channels": [{"id": "C1", "name": "name-c1"}]}),
+        ("slack_list_channels", {"limit": 1}, {"ok": True, "channels": [{"id": "C1", "name": "name-c1", "is_member": True}], "response_metadata": {"next_cursor": "at:1"}}),
+        ("slack_list_channels", {"cursor": "at:99"}, "invalid_cursor"),
         ("slack_post_message", {"channel_id": "C1", "text": "a < b <!channel>"}, {"ok": True, "channel": "C1", "ts": "1700000009.000100"}),
         ("slack_post_message", {"channel_id": "#name-c1", "text": "hello"}, {"ok": True, "channel": "C1", "ts": "1700000009.000100"}),
         ("slack_reply_to_thread", {"channel_id": "C1", "thread_ts": "1700000002.000100", "text": "yes"}, {"ok": True, "channel": "C1", "ts": "1700000009.000100"}),
@@ -84,7 +85,8 @@ TRIES = {  # every tool, and the result
          {"ok": True, "messages": [{"ts": "1700000002.000100", "user": "U1", "text": "a < b", "reactions": ["bird"]},
                                    {"ts": "1700000003.000100", "user": "B1", "text": "yes", "thread_ts": "1700000002.000100"}]}),
         ("slack_add_reaction", {"channel_id": "C1", "timestamp": "1700000002.000100", "reaction": ":bird:"}, {"ok": True}),
-        ("slack_get_users", {}, {"ok": True, "members": [{"id": "U1", "name": "ada", "real_name": "Ada Lovelace", "title": "Analyst"}]}),
+        *[("slack_get_users", cursor, {"ok": True, "members": [{"id": "U1", "name": "ada", "real_name": "Ada Lovelace", "title": "Analyst"}]} | more)
+          for cursor, more in (({}, {"response_metadata": {"next_cursor": "bmV4dA=="}}), ({"cursor": "bmV4dA=="}, {}))],
         ("slack_get_user_profile", {"user_id": "U1"}, {"ok": True, "profile": {"id": "U1", "name": "ada", "real_name": "Ada Lovelace", "title": "Analyst"}}),
         ("slack_get_user_profile", {"user_id": "U7"}, "user_not_found"),
         ("slack_post_message", {"channel_id": "C999", "text": "to a channel that is not on the list"}, "channel_not_found"),

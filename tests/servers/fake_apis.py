@@ -76,12 +76,12 @@ def slack(path: str, ask: dict):
     if (code := re.search(r"X([a-z_]+)$", channel)) and method != "conversations.info": return 200, {"ok": False, "error": code[1]}
     match method:
         case "auth.test": found = {"team_id": "T1", "team": "Example", "user_id": "U9", "bot_id": "B1"}
-        case "conversations.info": found = {"channel": {"id": channel, "name": f"name-{channel.lower()}", "is_channel": True}}
+        case "conversations.info": found = {"channel": {"id": channel, "name": f"name-{channel.lower()}", "is_channel": True, "is_member": True}}
         case "chat.postMessage": found = {"channel": channel, "ts": "1700000009.000100", "message": {"text": ask["text"]}}
         case "conversations.history": found = {"messages": [MESSAGE], "has_more": False}
         case "conversations.replies": found = {"messages": [MESSAGE, REPLY]}
         case "reactions.add": found = {}
-        case "users.list": found = {"members": [USER, USER | {"id": "U2", "deleted": True}]}
+        case "users.list": found = {"members": [USER, USER | {"id": "U2", "deleted": True}], "response_metadata": {"next_cursor": "" if ask.get("cursor") else "bmV4dA=="}}
         case "users.info" if ask["user"] == "U1": found = {"user": USER}
         case "users.info": return 200, {"ok": False, "error": "user_not_found"}
         case _: return 200, {"ok": False, "error": "unknown_method"}
