@@ -22,7 +22,7 @@ $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
 	@touch $@
 
 train: $(READY)
-	@test ! -e outputs/$(RUN)/metrics.jsonl || { echo "outputs/$(RUN) already holds a run; choose another RUN or remove the folder."; exit 2; }
+	@test ! -e outputs/$(RUN)/metrics.jsonl || echo "$(ARGS)" | grep -qw resume || { echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; }
 	@mkdir -p outputs/$(RUN)
 	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
 

@@ -80,6 +80,9 @@ class Task:
     pair: str = ''              # tasks of one pair are scored together
     extra: dict = field(default_factory=dict)
 
+    def __post_init__(self):    # needed calls come in their order, unless they say otherwise
+        self.tool_sequence = [{'step': i} | call for i, call in enumerate(self.tool_sequence, 1)]
+
     @property
     def question(self) -> str:
         "The first user message."

@@ -20,11 +20,13 @@ server.run("stdio")
 def readme_example(folder):
     "The README's server list and task row, as files, with the server they speak of."
     servers, row = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", (ROOT/"README.md").read_text(), re.S))
-    servers["mcpServers"]["books"] |= {"command": sys.executable, "args": [str(folder/"books_server.py")]}
+    held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
+    (folder/".venv").symlink_to(sys.prefix)
     (folder/"books_server.py").write_text(BOOKS)
+    (folder/"books_heldout.json").write_text(json.dumps([held_out]))
     (folder/"servers.json").write_text(json.dumps(servers))
     (folder/"books.json").write_text(json.dumps([row]))
-    return {"tasks": folder/"books.json"}, [f"servers.file={folder}/servers.json", "servers.names=[]", f"data.heldout={folder}/books.json"]
+    return {"tasks": folder/"books.json"}, [f"servers.file={folder}/servers.json", "servers.names=[]", f"data.heldout={folder}/books_heldout.json"]
 
 
 def test_the_readmes_servers_and_tasks_are_accepted(tmp_path):

@@ -48,7 +48,7 @@ def test_overrides_choose_lora_and_stdio(run_notebook, tmp_path):
     assert len(read_lines(tmp_path/"outputs/test/metrics.jsonl")) == 1
 
 
-def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
+def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run_notebook, tmp_path):
     command = train_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 240
@@ -68,6 +68,13 @@ def test_interrupt_keeps_finished_steps_and_leaves_no_process(tmp_path):
     assert steps == list(range(1, len(steps) + 1)) and len(steps) >= 2
     assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) >= len(steps) * 2 * 2
     assert not (tmp_path/"outputs/test/result.json").exists()
+
+    done = run_notebook([*TINY, f"train.steps={len(steps) + 1}", "evaluate.tasks=2"], resume=True)
+    assert done.returncode == 0, done.said[-3000:]
+    assert [m["step"] for m in read_lines(metrics)] == [*steps, len(steps) + 1] and (tmp_path/"outputs/test/result.json").exists()
+    assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) == (len(steps) + 1) * 2 * 2
+    refused = run_notebook(TINY, run="another", resume=True)
+    assert refused.returncode != 0 and "holds no whole checkpoint" in refused.said + (tmp_path/"stderr").read_text()
 
 
 def test_make_train_is_papermill_on_the_notebook():

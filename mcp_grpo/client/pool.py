@@ -10,6 +10,8 @@ import asyncio, hashlib, itertools, json, logging, os, secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -41,6 +43,12 @@ async def together(
     return results
 
 # %% ../../nbs/01_client/06_pool.ipynb #4a03b5a3
+def _files_digest(folder: str) -> str:
+    "One hash of what is in a folder; empty without one."
+    total, files = hashlib.sha256(), sorted(p for p in Path(folder).rglob("*") if p.is_file()) if folder else ()
+    for p in files: total.update(f"{p.relative_to(folder)} {hashlib.sha256(p.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest() if folder else ""
+
 class _Source:
     "One server: its spec, what its sessions share, and its spares."
     def __init__(self, spec: ServerSpec):
@@ -59,16 +67,22 @@ class _Source:
         self.served: dict[Session, int] = {}  # episodes a session has served
         self.closed = False
 
+    @cached_property
+    def asked(self) -> list:
+        "How the server was asked to be; without secrets, and of paths only the last part, so that a tape can move."
+        spec, last = self.spec, lambda text: os.path.basename(text.rstrip("/")) if os.path.isabs(text) else text
+        return redact([spec.url, spec.options, [*map(last, spec.args)], {k: last(v) for k, v in spec.env.items()}, _files_digest(spec.template)], self.secrets)
+
     @property
     def digest(self) -> str:
         "What a tape knows the server by: its tools, and how it was asked to be."
-        asked = [self.spec.options, [a for a in self.spec.args if not a.startswith("/")]]
-        return hashlib.sha256(json.dumps([self.toolbox.digest, asked], sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.toolbox.digest, self.asked], sort_keys=True, default=str).encode()).hexdigest()
 
     async def fresh(self) -> Session:
         "A session nobody has used, started now."
         if self.spec.transport == "memory" and self.server is None: self.server = make_server(self.spec)
         session = await Session(self.spec, self.server, self.toolbox, self.gate, self.secrets).start()
+        if self.spec.isolation == "workdir": await session.process.settle()
         self.toolbox = self.toolbox or session.toolbox
         return session
 
@@ -114,7 +128,11 @@ async def _take(source: _Source) -> Session:
     "A clean session for one episode."
     while source.spares:
         since, session = source.spares.popleft()
-        if session.alive and (monotonic() - since < STALE_SECONDS or await session.ping()): return session
+        try:
+            if session.alive and (monotonic() - since < STALE_SECONDS or await session.ping()): return session
+        except BaseException:  # given up meanwhile: nobody else knows of it
+            _end(source, session)
+            raise
         _end(source, session)
         _fill(source)  # another in its place
     if source.closed: raise _closed()
@@ -138,6 +156,10 @@ def _end(source: _Source, session: Session, finish: bool = False) -> None:
     source.ending.add(task)
     task.add_done_callback(source.ending.discard)
 
+@lru_cache(None)
+def _tell_worn(name: str, why: str) -> None:
+    log.warning("the folders of server '%s' could not be made as new (%s); its process is replaced after such an episode", name, why)
+
 async def _give_back(source: _Source, session: Session) -> None:
     "Where a session goes that an episode has used."
     served = source.served[session] = source.served.get(session, 0) + 1
@@ -145,7 +167,7 @@ async def _give_back(source: _Source, session: Session) -> None:
     if source.spec.isolation != "workdir" or worn or source.closed or session.busy or not session.untroubled or not session.alive: return _end(source, session)
     try: await session.process.refill()
     except OSError as e:
-        log.warning("the folder of server '%s' could not be made as new (%s); its process is replaced", source.spec.name, e)
+        _tell_worn(source.spec.name, str(e))
         return _end(source, session)
     _offer(source, session)
 
@@ -155,7 +177,8 @@ async def _common(source: _Source) -> Session:
     async with source.lock:
         session = source.common
         worn = source.spec.recycle and source.served.get(session, 0) >= source.spec.recycle
-        if session is None or not session.alive or worn:
+        if session and session.alive and not session.untroubled: session.untroubled = await session.ping()  # after a fault: does it still answer?
+        if session is None or not session.alive or worn or not session.untroubled:
             if session is not None: _end(source, session, finish=True)
             source.common = session = await source.fresh()
             if source.closed: await session.close()
@@ -474,6 +497,7 @@ async def _prove(pool: Pool, name: str, write: Any, read: Any) -> Proof:
     "Write a canary in one lease, look for it in others."
     canary, spec = "canary" + secrets.token_hex(6), pool.specs[name]
     verdict = lambda level, evidence: Proof(name, spec.isolation, level, evidence)
+    if pool.room([name]) < 2: return verdict("unproved", "it takes two episodes at a time; allow the server two processes.")
     async with await pool.lease([name]) as first, await pool.lease([name]) as beside:
         writes = _filled(write, canary) if write else _guessed(first.tools(name), canary)
         reads = _filled(read, "nothing") if read else _guessed(first.tools(name), "nothing")

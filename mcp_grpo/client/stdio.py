@@ -180,7 +180,7 @@ class _ProcessState:
         workdir: str = "",  # its working folder, filled already; "" is a fresh one with the template
     ):
         self.spec, self.errlog, self.workdir = spec, errlog, str(workdir)
-        self._own_workdir, self._folder, self._process, self._stopped = not workdir, "", None, False
+        self._own_workdir, self._folder, self._process, self._stopped, self._settled = not workdir, "", None, False, None
         self._stopping = anyio.Lock()
 
     pid = property(lambda self: getattr(self._process, "pid", None), doc="The process id, once it runs.")
@@ -213,9 +213,13 @@ class ServerProcess(_ProcessState):
             raise
         return self
 
+    async def settle(self) -> None:
+        "Remember what home and temporary folder hold now: what comes later is an episode's."
+        self._settled = await in_thread(_kept, self)
+
     async def refill(self) -> None:
-        "Bring the working folder back to its template; `OSError` if that is not possible, and then the process should be stopped."
-        await in_thread(fill_workdir, self.workdir, self.spec.template)
+        "Bring the working folder back to its template; `OSError` if anything of an episode would be left, and then the process should be stopped."
+        await in_thread(_refill, self)
 
     async def stop(
         self,
@@ -238,6 +242,16 @@ def _make_folders(process: ServerProcess) -> None:
     if process._own_workdir:
         process.workdir = os.path.join(process._folder, "work")
         fill_workdir(process.workdir, process.spec.template)
+
+def _kept(process: ServerProcess) -> dict[str, int]:
+    "When each file in home and temporary folder was last changed."
+    found = (os.path.join(folder, f) for name in ("home", "tmp") for folder, _, files in os.walk(os.path.join(process._folder, name)) for f in files)
+    return {path: os.lstat(path).st_mtime_ns for path in found}
+
+def _refill(process: ServerProcess) -> None:
+    "The working folder as its template. What a server keeps at home it may be using, so that is not taken from it."
+    if process._settled is not None and _kept(process) != process._settled: raise OSError("it has written to its home or temporary folder")
+    fill_workdir(process.workdir, process.spec.template)
 
 def _command(process: ServerProcess) -> tuple[list[str], dict[str, str], str]:
     "Arguments, environment and folder of the process."

@@ -162,7 +162,8 @@ async def _read_state(episode: Episode):
     check = task.state_check
     result = await episode._lease.call(check['server'], check['tool'], check['params'])
     if result.fault: record.fault = f"{result.fault}: the state check: {result.content[:200]}"
-    elif not result.is_error: record.state = result.content
+    elif result.is_error: record.state_refused = True
+    else: record.state = result.content
 
 async def _release(episode: Episode):
     lease, episode._lease = episode._lease, None
@@ -217,9 +218,10 @@ def _as_user(observations: list) -> list:
     return [{'role': 'user', 'content': '\n'.join(replies)}]
 
 def _metrics(outcome: Outcome) -> dict:
-    "Numbers of one episode, for averaging."
+    "Numbers of one episode, for averaging; whether it succeeded only if that is known."
+    known = {} if outcome.reward is None else dict(success=float(outcome.success))
     terms = {f'reward/{name}': sum(v for _, v in credits) for name, credits in outcome.rewards.items()}
-    return dict(success=float(outcome.success), aborted=float(outcome.reward is None), turns=outcome.turns, tool_calls=len(outcome.events),
+    return dict(**known, aborted=float(outcome.reward is None), turns=outcome.turns, tool_calls=len(outcome.events),
                 tool_errors=sum(e.is_error for e in outcome.events), **terms)
 
 def _step_output(step: Step, outcome: Outcome | None, config: dict) -> dict:

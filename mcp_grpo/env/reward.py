@@ -43,6 +43,7 @@ class Record:
     malformed: list = field(default_factory=list)   # turns that could not be read
     turns: int = 0                                  # policy turns taken
     state: str | None = None                        # what the state check's tool said, None if not asked
+    state_refused: bool = False                     # that tool refused: what it reads is not there
     fault: str = ''                                 # why the episode was aborted, '' if it was not
 
 @dataclass(frozen=True)
@@ -147,21 +148,38 @@ def _has_words(text: str, wanted: str) -> bool:
     "Whether the text holds the wanted words, whole and in order."
     return bool(_word_run(wanted).strip()) and _word_run(wanted) in _word_run(text)
 
+def _texts(value) -> list:
+    "All strings in a JSON value but the keys."
+    if isinstance(value, dict): value = list(value.values())
+    if isinstance(value, list): return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []
+
+def _other_texts(task: Task, record: Record) -> list:
+    "What tools gave besides what the task's message must say, and besides what its question says."
+    known, found = [*map(str, task.state_check['contains']), task.question], set()
+    for event in record.events:
+        try: found |= set(_texts(json.loads(event.content))) if event.ok else set()
+        except (ValueError, RecursionError): pass
+    return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(k, text) for k in known)]
+
 def _says(
     text: str,      # one message
     wanted: list,   # the values it must state
+    others: list = (),  # texts that it must not hold
 ) -> bool:
     "Whether a message states all the values, and hardly anything else."
-    if len(text) > len(' '.join(wanted)) + SPARE_CHARACTERS: return False
+    if len(text) > len(' '.join(wanted)) + SPARE_CHARACTERS or any(_has_words(text, other) for other in others): return False
     numbers = [_amount(n.rstrip(',')) for n in _number_in_text.findall(text)]
     amounts = [_amount(w.strip()) for w in wanted]
     if any(n not in amounts for n in numbers): return False
     return all(_has_words(text, w) if a is None else a in numbers for w, a in zip(wanted, amounts))
 
 def _messages(state: str) -> list | None:
-    "The texts of a history tool's result, None if it is not one."
-    try: found = json.loads(state)['messages']
-    except (ValueError, TypeError, KeyError, RecursionError): return None
+    "The texts of a history tool's result; any other result is one text; None if it cannot be read."
+    try: found = json.loads(state)
+    except (ValueError, RecursionError): return [state]
+    if not isinstance(found, dict) or 'messages' not in found: return [state]
+    found = found['messages']
     return [str(m.get('text', '')) for m in found if isinstance(m, dict)] if isinstance(found, list) else None
 
 # %% ../../nbs/03_env/01_reward.ipynb #047c4ba8
@@ -174,9 +192,11 @@ def needs_state(task: Task, record: Record) -> bool:
 def _state_holds(task: Task, record: Record) -> 'bool | Invalid':
     "Whether the servers' state at the end is what the task asked for."
     if not needs_state(task, record): return False
+    if record.state_refused: return False
     messages = _messages(record.state) if record.state is not None else None
     if messages is None: return Invalid('the state check could not read the state')
-    return sum(_says(m, [str(w) for w in task.state_check['contains']]) for m in messages) == 1
+    wanted, others = [str(w) for w in task.state_check['contains']], _other_texts(task, record)
+    return sum(_says(m, wanted, others) for m in messages) == 1
 
 # %% ../../nbs/03_env/01_reward.ipynb #f5bb8ed5
 def _writes(task: Task, server: str, tool: str) -> bool:
@@ -186,13 +206,13 @@ def _writes(task: Task, server: str, tool: str) -> bool:
 
 def has_evidence(task: Task, record: Record) -> bool:
     "Whether all needed calls were made, and those before the deed in a turn before it."
-    deeds = [s.get('step', i) for i, s in enumerate(task.tool_sequence, 1) if _writes(task, s['server'], s['tool'])]
+    deeds = [s['step'] for s in task.tool_sequence if _writes(task, s['server'], s['tool'])]
     turns = [e.turn for e in record.events if e.ok and _writes(task, e.server, e.tool)]
     def fits(event: ToolEvent, step: dict) -> bool:
         if _writes(task, step['server'], step['tool']):
             target = {k: v for k, v in step['params'].items() if k in task.state_check['params']}
             return _exact(event, step | {'params': target})
-        after = not deeds or step.get('step', 0) > min(deeds)
+        after = not deeds or step['step'] > min(deeds)
         made = _same_tool if step.get('any_params') else _exact
         return made(event, step) and (after or event.turn < min(turns, default=math.inf))
     return len(matched(task, record, fits)) == len(task.tool_sequence)

@@ -76,8 +76,8 @@ def oracle_turns(
 ) -> list:      # list[str]: a turn a step, then the answer
     "What a policy that knows everything writes."
     turns = {}
-    for i, step in enumerate(task.tool_sequence):
-        turns.setdefault(step.get('step', i + 1), []).append(render_call(shown_call(step, task.tools)))
+    for step in task.tool_sequence:
+        turns.setdefault(step['step'], []).append(render_call(shown_call(step, task.tools)))
     return [''.join(calls) for calls in turns.values()] + [gold_answer(task)]
 
 # %% ../../nbs/03_env/04_scripted.ipynb #dce134f8

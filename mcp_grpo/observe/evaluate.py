@@ -119,20 +119,21 @@ def evaluate(
     cfg: EvaluateConfig,
     rollout: RolloutConfig | None = None,  # limits on tokens
     run: str = "evaluate",  # first part of the sampling key
+    seed: int = 0,  # another seed, other noise; without effect at temperature 0
     at_once: int = 112,  # episodes at a time
 ) -> Evaluation:
     "Play each task once and judge it; blocks, also inside a notebook."
-    return run_sync(evaluate_async, engine, tasks, pool, chat, cfg, rollout, run, at_once)
+    return run_sync(evaluate_async, engine, tasks, pool, chat, cfg, rollout, run, seed, at_once)
 
 # %% ../../nbs/07_observe/01_evaluate.ipynb #82ff6e92
 async def evaluate_async(engine, tasks: list, pool, chat, cfg: EvaluateConfig, rollout: RolloutConfig | None = None,
-                         run: str = "evaluate", at_once: int = 112) -> Evaluation:
+                         run: str = "evaluate", seed: int = 0, at_once: int = 112) -> Evaluation:
     "The async twin of `evaluate`."
     rollout, tasks = rollout or RolloutConfig(), choose(tasks, cfg.tasks)
     sampling = Sampling(cfg.temperature, rollout.max_new_tokens, tuple(chat.end_ids))
     found = []
     for start in range(0, len(tasks), at_once):
-        groups = await collect(tasks[start:start + at_once], engine, pool, chat, sampling, samples=1, run=run, max_tokens=rollout.max_tokens)
+        groups = await collect(tasks[start:start + at_once], engine, pool, chat, sampling, run=run, max_tokens=rollout.max_tokens, seed=seed)
         found += [g[0] for g in groups]
     return Evaluation(make_units(tasks, found))
 

@@ -70,15 +70,27 @@ def free_folder(
 # %% ../../nbs/07_observe/00_track.ipynb #6086c412
 LOGS = ("training.log", "metrics.jsonl", "trajectories.jsonl")  # files that grow
 
+def _keep(path: Path, wanted: Callable[[dict], bool]) -> None:
+    "Cut a JSON-lines file down to the whole lines that are wanted; all at once."
+    if not path.is_file(): return
+    beside = path.with_name(path.name + ".new")
+    with open(path, encoding="utf-8") as old, open(beside, "w", encoding="utf-8") as new:
+        new.writelines(line for line in old if line.endswith("\n") and wanted(json.loads(line)))
+    os.replace(beside, path)
+
 class RunLog:
     "Writes what a run does to its folder, and prints one line a step."
     def __init__(self,
-        folder: str | Path,  # made if missing; must not hold a run already
+        folder: str | Path,  # made if missing; must not hold a run already, unless that goes on
         cfg: Config | None = None,  # written to config.yaml
         echo: Callable[[str], None] = print,  # shows a line of the log
         also: Callable[[dict], None] | None = None,  # receives each step's metrics too, e.g. `wandb_sink(...)`
+        steps: int = 0,  # that the run in the folder goes on after; what came later is played again, and forgotten here
     ):
-        self.folder, self.echo, self.also, self.metrics = free_folder(folder), echo, also, []
+        self.folder, self.echo, self.also = Path(folder) if steps else free_folder(folder), echo, also
+        _keep(self.folder/"metrics.jsonl", lambda m: m["step"] <= steps)
+        _keep(self.folder/"trajectories.jsonl", lambda t: t["key"][1] < steps)   # a key counts the steps before
+        self.metrics = read_lines(self.folder/"metrics.jsonl")
         self.folder.mkdir(parents=True, exist_ok=True)
         if cfg is not None: save_config(cfg, self.folder/"config.yaml")
         self.files = {name: open(self.folder/name, "a", encoding="utf-8") for name in LOGS}

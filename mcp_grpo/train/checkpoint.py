@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['CheckpointError', 'sync', 'digest', 'commit', 'is_whole', 'optimizer_tensors', 'load_optimizer', 'check_shapes',
-           'load_weights', 'checkpoints', 'save_checkpoint', 'load_latest', 'export_model']
+           'load_weights', 'checkpoints', 'newest', 'made_for', 'check_kind', 'save_checkpoint', 'load_latest',
+           'export_model']
 
 # %% ../../nbs/06_train/08_checkpoint.ipynb #d7f56470
 import copy, hashlib, json, os, shutil
@@ -109,6 +110,25 @@ def checkpoints(
     "The checkpoints in a folder."
     return sorted(Path(folder).glob("step-*"), reverse=True)
 
+def newest(
+    folder: str | Path, # of the run
+) -> Path | None: # a checkpoint
+    "The newest checkpoint that is whole."
+    return next(filter(is_whole, checkpoints(folder)), None)
+
+def made_for(policy: Policy) -> dict:
+    "What weights of this policy are weights of."
+    if not policy.lora: return dict(model=policy.name, lora=None)
+    lora = next(iter(policy.model.peft_config.values()))
+    return dict(model=policy.name, lora=dict(rank=lora.r, alpha=lora.lora_alpha))
+
+def check_kind(policy: Policy, state: dict):
+    "Refuse an adapter of another kind, or of another model."
+    wanted = made_for(policy)
+    if state["lora"] == wanted["lora"] and (not policy.lora or state["model"] == wanted["model"]): return
+    raise CheckpointError(f"The checkpoint is of another model: it was made for {state['model']} with lora={state['lora']}, and this is {wanted['model']} with lora={wanted['lora']}; "
+                          "resume with the model settings it was made with.")
+
 def save_checkpoint(
     folder: str | Path, # of the run's checkpoints
     step: int, # finished steps
@@ -121,7 +141,7 @@ def save_checkpoint(
     def fill(part):
         save_file({n: p.detach().contiguous() for n, p in policy.trainable().items()}, part / "weights.safetensors")
         save_file(optimizer_tensors(policy, optimizer), part / "optimizer.safetensors")
-        (part / "state.json").write_text(json.dumps(dict(step=step, model=policy.name, lora=policy.lora, extra=extra or {})))
+        (part / "state.json").write_text(json.dumps(dict(step=step, **made_for(policy), extra=extra or {})))
     target = Path(folder) / f"step-{step:06d}"
     if target.exists() and not is_whole(target): shutil.rmtree(target)   # damaged: we came back from an older one
     commit(target, fill)
@@ -134,11 +154,13 @@ def load_latest(
     optimizer: torch.optim.Optimizer | None = None, # gets its state
 ) -> dict | None: # step, model, lora, extra; None if there is no whole checkpoint
     "Go back to the newest checkpoint that is whole."
-    for target in checkpoints(folder):
-        if not is_whole(target): continue
-        load_weights(policy, load_file(target / "weights.safetensors"))
-        if optimizer is not None: load_optimizer(policy, optimizer, load_file(target / "optimizer.safetensors"))
-        return json.loads((target / "state.json").read_text())
+    target = newest(folder)
+    if target is None: return None
+    state = json.loads((target / "state.json").read_text())
+    check_kind(policy, state)
+    load_weights(policy, load_file(target / "weights.safetensors"))
+    if optimizer is not None: load_optimizer(policy, optimizer, load_file(target / "optimizer.safetensors"))
+    return state
 
 # %% ../../nbs/06_train/08_checkpoint.ipynb #0040efba
 def export_model(

@@ -193,13 +193,13 @@ class Passes(LearnerState):
         with torch.no_grad(), self.policy.reference() as causal, self.autocast():
             for b in batches: b.logp_ref = b.score(causal, self.temperature)[0]
 
-    def _backward(self, b: MicroBatch, tokens: int) -> dict[str, Tensor]:
+    def _backward(self, b: MicroBatch) -> dict[str, Tensor]:
         "Add a micro-batch's gradient; leave `logp_old` behind if this is the first pass."
         cfg = self.cfg
         with self.autocast(): logp, entropy = b.score(self.policy.causal, self.temperature)
         if b.logp_old is None: b.logp_old = logp.detach()
         t = Tokens(logp, b.logp_old, b.advantage, b.row, b.logp_sampler, b.logp_ref, entropy)
-        loss, stats = policy_loss(t, b.weight, tokens, self.loss, cfg.kl, cfg.entropy, cfg.tis_cap)
+        loss, stats = policy_loss(t, b.weight, self.loss, cfg.kl, cfg.entropy, cfg.tis_cap)
         loss.backward()
         return dict(stats, loss=loss.detach())
 
@@ -207,7 +207,7 @@ class Passes(LearnerState):
         "One gradient over the whole batch, one update; a gradient that is not finite is not followed."
         self.optimizer.zero_grad()
         tokens = sum(len(b.row) for b in batches)
-        stats = _add_up([self._backward(b, tokens) for b in batches], tokens)
+        stats = _add_up([self._backward(b) for b in batches], tokens)
         norm = nn.utils.clip_grad_norm_(self.policy.trainable().values(), self.cfg.grad_clip or math.inf).item()
         if math.isfinite(norm): self.optimizer.step()
         return dict(stats, grad_norm=norm, skipped=float(not math.isfinite(norm)))

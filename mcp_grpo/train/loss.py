@@ -61,7 +61,7 @@ def cispo(t: Tokens, low: float = 0.2, high: float = 0.2) -> tuple[Tensor, Tenso
 # %% ../../nbs/06_train/03_loss.ipynb #71113120
 def _by_tokens(lengths: Tensor, most: int) -> Tensor: return torch.ones_like(lengths) / lengths.sum().clamp(min=1)
 def _by_rows(lengths: Tensor, most: int) -> Tensor: return 1 / (lengths.clamp(min=1) * len(lengths))
-def _fixed(lengths: Tensor, most: int) -> Tensor: return torch.full_like(lengths, 1 / most)
+def _fixed(lengths: Tensor, most: int) -> Tensor: return torch.full_like(lengths, 1 / max(most, 1))
 
 WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = dict(tokens=_by_tokens, rows=_by_rows, fixed=_fixed)
 
@@ -97,6 +97,7 @@ def find_loss(
 ) -> Loss:
     "Look a loss up, or say which there are."
     if name not in LOSSES: raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
+    if name == "cispo" and low is not None: raise ValueError("The loss cispo has no lower bound; leave train.clip_low out.")
     bounds = dict(low=low, high=high)
     return replace(LOSSES[name], **{k: v for k, v in bounds.items() if v is not None})
 
@@ -122,7 +123,6 @@ def importance_weight(
 def policy_loss(
     t: Tokens, # the sampled tokens of a micro-batch
     weight: Tensor, # [n] what each token counts for in the batch
-    tokens: int, # sampled tokens in the whole batch
     loss: Loss = LOSSES["ppo_clip"],
     kl: float = 0.0, # coefficient of the KL to the reference
     entropy: float = 0.0, # coefficient of the entropy bonus
@@ -134,9 +134,9 @@ def policy_loss(
     policy = (losses * tis * weight).sum()
     total, distance = policy, t.logp.new_zeros(())
     if t.logp_ref is not None:
-        distance = k3(t.logp, t.logp_ref).sum()
-        total = total + kl * distance / tokens
-    if entropy: total = total - entropy * t.entropy.sum() / tokens
+        far = k3(t.logp, t.logp_ref)
+        total, distance = total + kl * (far * weight).sum(), far.sum()
+    if entropy: total = total - entropy * (t.entropy * weight).sum()
     return total, dict(policy_loss=policy.detach(), kl=distance.detach(), **_statistics(t, tis, clipped))
 
 def _statistics(t: Tokens, tis: Tensor, clipped: Tensor) -> dict[str, Tensor]:

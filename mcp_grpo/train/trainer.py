@@ -79,6 +79,8 @@ class Run:
         self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
         self.learner = Learner(policy, cfg.train, cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed)
         state = load_latest(folder, policy, self.learner.optimizer) if resume and folder else None
+        if state and state["extra"].get("seed", cfg.seed) != cfg.seed:
+            raise TrainerError(f"The checkpoint is of a run with the seed {state['extra']['seed']}: resume it with that seed, not {cfg.seed}.")
         if state: self.learner.steps_done = state["step"]
         self.steps_saved = self.steps_done
 
