@@ -462,6 +462,7 @@ class _Events(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None: await self._response.aclose()
 
+# %% ../../nbs/01_client/01_guard.ipynb #2c39f4af
 async def _body(response: httpx2.Response, limit: int) -> bytes | None:
     "The body of a response, or None where it is longer than the limit."
     size, kept = 0, []

@@ -49,6 +49,7 @@ def _files_digest(folder: str) -> str:
     for p in files: total.update(f"{p.relative_to(folder)} {hashlib.sha256(p.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest() if folder else ""
 
+# %% ../../nbs/01_client/06_pool.ipynb #5c5fc013
 class _Source:
     "One server: its spec, what its sessions share, and its spares."
     def __init__(self, spec: ServerSpec):

@@ -162,6 +162,7 @@ def _other_texts(task: Task, record: Record) -> list:
         except (ValueError, RecursionError): pass
     return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(k, text) for k in known)]
 
+# %% ../../nbs/03_env/01_reward.ipynb #b753703a
 def _says(
     text: str,      # one message
     wanted: list,   # the values it must state

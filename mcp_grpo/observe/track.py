@@ -78,6 +78,7 @@ def _keep(path: Path, wanted: Callable[[dict], bool]) -> None:
         new.writelines(line for line in old if line.endswith("\n") and wanted(json.loads(line)))
     os.replace(beside, path)
 
+# %% ../../nbs/07_observe/00_track.ipynb #fc558a52
 class RunLog:
     "Writes what a run does to its folder, and prints one line a step."
     def __init__(self,

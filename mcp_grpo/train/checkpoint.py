@@ -116,6 +116,7 @@ def newest(
     "The newest checkpoint that is whole."
     return next(filter(is_whole, checkpoints(folder)), None)
 
+# %% ../../nbs/06_train/08_checkpoint.ipynb #273a7c21
 def made_for(policy: Policy) -> dict:
     "What weights of this policy are weights of."
     if not policy.lora: return dict(model=policy.name, lora=None)
@@ -129,6 +130,7 @@ def check_kind(policy: Policy, state: dict):
     raise CheckpointError(f"The checkpoint is of another model: it was made for {state['model']} with lora={state['lora']}, and this is {wanted['model']} with lora={wanted['lora']}; "
                           "resume with the model settings it was made with.")
 
+# %% ../../nbs/06_train/08_checkpoint.ipynb #b8ecf68d
 def save_checkpoint(
     folder: str | Path, # of the run's checkpoints
     step: int, # finished steps
@@ -148,6 +150,7 @@ def save_checkpoint(
     for old in [c for c in checkpoints(folder) if c <= target][keep:]: shutil.rmtree(old)   # a newer one is damaged
     return target
 
+# %% ../../nbs/06_train/08_checkpoint.ipynb #4d4d7ac9
 def load_latest(
     folder: str | Path, # of the run's checkpoints; need not exist
     policy: Policy, # gets the weights

@@ -60,6 +60,7 @@ def split_time(
 class TrainerError(ValueError):
     "A run that cannot start; the message says why."
 
+# %% ../../nbs/06_train/09_trainer.ipynb #d920a96b
 class Run:
     "All that takes part in a run, and how many steps of it are done."
     def __init__(self,
