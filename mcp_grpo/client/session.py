@@ -237,7 +237,7 @@ async def _send(session: "Session", tool: str, arguments: dict) -> ToolResult:
     if result is None:
         result = _faulted(session, "timeout", f"{tool} took over {session.spec.timeout:g} s") if session.alive else _gone(session)
     if result.fault: session.untroubled = False
-    if session._errlog and os.fstat(session._errlog.fileno()).st_size > MAX_ERRLOG: session._errlog.truncate(0)
+    if session.alive and session._errlog and os.fstat(session._errlog.fileno()).st_size > MAX_ERRLOG: session._errlog.truncate(0)
     shown = result.content, result.structured
     if place: shown = translate(shown, place, WORKDIR)
     content, structured = redact(shown, secrets)

@@ -155,9 +155,10 @@ def _texts(value) -> list:
     return [value] if isinstance(value, str) else []
 
 def _other_texts(task: Task, record: Record) -> list:
-    "What tools gave besides what the task's message must say, and besides what its question says."
+    "What tools gave before the deed, besides what the task's message must say, and besides what its question says."
     known, found = [*map(str, task.state_check['contains']), task.question], set()
     for event in record.events:
+        if event.ok and _writes(task, event.server, event.tool): break    # its own result, and what is read afterwards, may repeat the message
         try: found |= set(_texts(json.loads(event.content))) if event.ok else set()
         except (ValueError, RecursionError): pass
     return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(k, text) for k in known)]
