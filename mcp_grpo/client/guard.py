@@ -525,6 +525,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 # %% ../../nbs/01_client/01_guard.ipynb #7251c568
 _ssl_context = functools.cache(httpx2.create_ssl_context)
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 def _proxy(url: str) -> str | None:
     "The proxy that the environment wants used for an address."

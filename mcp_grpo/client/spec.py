@@ -31,14 +31,14 @@ class ServerSpec:
     "How to reach one MCP server, and what it may see and take."
     name: str  # what tasks call it
     server: Any = ""  # in memory: "module:factory", a factory, or a server object
-    options: dict = field(default_factory=dict)  # keyword arguments of the factory
+    options: dict = field(default_factory=dict, repr=False)  # keyword arguments of the factory
     command: str = ""  # stdio: the program
-    args: list[str] = field(default_factory=list)  # and its arguments
+    args: list[str] = field(default_factory=list, repr=False)  # and its arguments
     env: dict[str, str] = field(default_factory=dict, repr=False)  # environment variables to set
     pass_env: list[str] = field(default_factory=list)  # names of variables to pass on from here
     cwd: str = ""  # working folder; "" is a fresh one
     template: str = ""  # folder whose content every {workdir} starts with
-    url: str = ""  # streamable HTTP: the endpoint
+    url: str = field(default="", repr=False)  # streamable HTTP: the endpoint
     headers: dict[str, str] = field(default_factory=dict, repr=False)  # sent with every request
     isolation: str = ""  # see the table; "" is the strictest the transport can give
     timeout: float = 30.0  # seconds for one call
