@@ -288,11 +288,13 @@ def save_config(
 # %% ../nbs/00_core/00_config.ipynb #eaaf4b2d
 def read_config(
     path: str | Path,  # what `save_config` wrote
+    overrides: str = "",  # changes to it, "section.key=value,..."
+    **settings,  # and more of them, as `load_config` takes them
 ) -> Config:
     "Read a saved configuration, checked like a typed one."
     if not Path(path).is_file(): raise ConfigError(f"there is no configuration at {path}.")
-    saved = OmegaConf.to_container(OmegaConf.load(path))
-    return load_config(saved.pop("mode", "cpu"), **saved)
+    saved = OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(path), settings))
+    return load_config(saved.pop("mode", "cpu"), overrides, **saved)
 
 # %% ../nbs/00_core/00_config.ipynb #40e9afca
 def asset(

@@ -74,7 +74,7 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
     assert [m["step"] for m in read_lines(metrics)] == [*steps, len(steps) + 1] and (tmp_path/"outputs/test/result.json").exists()
     assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) == (len(steps) + 1) * 2 * 2
     refused = run_notebook(TINY, run="another", resume=True)
-    assert refused.returncode != 0 and "holds no whole checkpoint" in refused.said + (tmp_path/"stderr").read_text()
+    assert refused.returncode != 0 and "there is no configuration at" in refused.said + (tmp_path/"stderr").read_text()
 
 
 def test_make_train_is_papermill_on_the_notebook():

@@ -496,6 +496,7 @@ def _filled(calls: Any, canary: str) -> list[tuple[str, dict]]:
 # %% ../../nbs/01_client/06_pool.ipynb #c31cc0ee
 async def _prove(pool: Pool, name: str, write: Any, read: Any) -> Proof:
     "Write a canary in one lease, look for it in others."
+    _check_lease(pool, [name])
     canary, spec = "canary" + secrets.token_hex(6), pool.specs[name]
     verdict = lambda level, evidence: Proof(name, spec.isolation, level, evidence)
     if pool.room([name]) < 2: return verdict("unproved", "it takes two episodes at a time; allow the server two processes.")

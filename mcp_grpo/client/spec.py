@@ -144,8 +144,8 @@ def _expand(value: Any, where: str) -> Any:
 _WANTED = {"command": str, "url": str, "cwd": str, "isolation": str, "template": str, "pin": str, "args": list, "pass_env": list,
            "allow": list, "deny": list, "idempotent": list, "preload": list, "env": dict, "headers": dict, "options": dict}
 
-def _from_entry(name: str, entry: Any) -> ServerSpec:
-    "One entry of `mcpServers` as a spec."
+def _from_entry(name: str, entry: Any, base: str) -> ServerSpec:
+    "One entry of `mcpServers` as a spec; its folders are looked for from `base`."
     where = f"server '{name}'"
     if not isinstance(entry, dict): raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
     if entry.get("type", entry.get("transport")) == "sse":
@@ -156,23 +156,26 @@ def _from_entry(name: str, entry: Any) -> ServerSpec:
         if key not in known: raise SpecError(f"{where}: there is no field '{key}'{nearest(key, known)}")
         if not isinstance(value, kind := _WANTED.get(key, object)):
             raise SpecError(f"{where}: field '{key}' should be a {kind.__name__}, not {type(value).__name__}.")
-    return ServerSpec(name, **_expand(entry, where))
+    entry = _expand(entry, where)
+    for key in ("cwd", "template"):
+        if entry.get(key) and not entry[key].startswith("{workdir}"): entry[key] = os.path.join(base, os.path.expanduser(entry[key]))
+    return ServerSpec(name, **entry)
 
 # %% ../../nbs/01_client/00_spec.ipynb #3b9c77fe
 def from_mcp_servers(
     source: str | Path | dict,  # a file, or what is in it: {"mcpServers": {name: {...}}} (VS Code says "servers")
 ) -> dict[str, ServerSpec]:  # by name, disabled ones left out
     "Specs from the JSON that desktop clients and editors use."
-    config, where = source, "the server list"
+    config, where, base = source, "the server list", ""
     if not isinstance(source, dict):
-        where = str(source)
+        where, base = str(source), os.path.dirname(os.path.abspath(source))
         try: config = json.loads(Path(source).read_text())
         except OSError as e: raise SpecError(f"{where}: the server file cannot be read ({e.strerror}).") from e
         except ValueError as e: raise SpecError(f"{where}: the server file is not JSON ({e}).") from e
     servers = config.get("mcpServers", config.get("servers")) if isinstance(config, dict) else None
     if not isinstance(servers, dict): raise SpecError(f"{where}: an object called mcpServers should hold the servers.")
     off = lambda entry: isinstance(entry, dict) and entry.get("disabled")
-    return {name: _from_entry(name, entry) for name, entry in servers.items() if not off(entry)}
+    return {name: _from_entry(name, entry, base) for name, entry in servers.items() if not off(entry)}
 
 # %% ../../nbs/01_client/00_spec.ipynb #c6294ed0
 EMBEDDED = {"polygon": "shared", "fmp": "shared", "slack": "", "tavily": "shared", "python": ""}  # name: isolation, "" is the strictest

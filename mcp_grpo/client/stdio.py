@@ -7,7 +7,7 @@ __all__ = ['log', 'INHERITED', 'CACHES', 'GRACE', 'server_environment', 'fill_wo
            'read_message', 'process_streams']
 
 # %% ../../nbs/01_client/03_stdio.ipynb #2c45cb72
-import asyncio, json, logging, os, shutil, subprocess, sys, tempfile, weakref
+import asyncio, json, logging, os, re, shutil, subprocess, sys, tempfile, weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 INHERITED = ("PATH", "LANG", "LANGUAGE", "TERM", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
              "SYSTEMROOT", "COMSPEC", "PATHEXT")  # the variables every server may see, beside LC_...; the last three are Windows'
 
-_UV = dict(UV_CACHE_DIR=".cache/uv", UV_PYTHON_INSTALL_DIR=".local/share/uv/python")
-CACHES = dict(npx=dict(npm_config_cache=".npm"), uvx=_UV, uv=_UV)  # program: variables, and the folders of our home that they name
+_UV = dict(UV_CACHE_DIR="${XDG_CACHE_HOME:-~/.cache}/uv", UV_PYTHON_INSTALL_DIR="${XDG_DATA_HOME:-~/.local/share}/uv/python")
+CACHES = dict(npx=dict(npm_config_cache="~/.npm"), uvx=_UV, uv=_UV)  # program: variables, and what they are unless they are set
+
+def _usual(folder: str) -> str:
+    "A folder of ours, where `${NAME:-other}` stands for a variable that may be set."
+    return os.path.expanduser(re.sub(r"\$\{(\w+):-(.*?)\}", lambda m: os.environ.get(m[1]) or m[2], folder))
 
 def server_environment(
     spec: ServerSpec,  # of a stdio server
@@ -38,7 +42,7 @@ def server_environment(
     "All environment variables of a server's process."
     kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith("LC_")}
     own = dict.fromkeys(("HOME", "USERPROFILE"), home) | dict.fromkeys(("TMPDIR", "TMP", "TEMP"), tmp)
-    fetched = {k: os.environ.get(k, os.path.expanduser(f"~/{folder}")) for k, folder in CACHES.get(Path(spec.command).stem, {}).items()}
+    fetched = {k: os.environ.get(k) or os.environ.get(k.upper()) or _usual(v) for k, v in CACHES.get(Path(spec.command).stem, {}).items()}
     passed = {name: os.environ[name] for name in spec.pass_env if name in os.environ}
     return kept | own | fetched | passed | spec.env
 
