@@ -55,9 +55,9 @@ class _Source:
     def __init__(self, spec: ServerSpec):
         self.spec, self.gate, self.toolbox, self.server = spec, Gate(spec), None, None
         self.secrets = server_secrets(spec, dict(os.environ))
-        self.lock, self.common = anyio.Lock(), None  # of a shared server: the one session
+        self.lock, self.common = anyio.Lock(fast_acquire=True), None  # of a shared server: the one session
         bounded = spec.transport == "stdio" and spec.isolation != "shared"
-        self.slots = anyio.Semaphore(spec.processes) if bounded else None
+        self.slots = anyio.Semaphore(spec.processes, fast_acquire=True) if bounded else None
         self.spares: deque[tuple[float, Session]] = deque()  # (since when, session)
         self.waiting: deque[asyncio.Future] = deque()  # leases that wait for a session
         self.wanted = self.in_use = 0  # sessions to have in all, and how many are with episodes
@@ -199,7 +199,7 @@ def _closed() -> SessionError: return SessionError("", "transport", "the pool wa
 class _Seat:
     "One episode's place at one server."
     def __init__(self, source: _Source, tape: Tape | None = None):
-        self.source, self.session, self.lock = source, None, anyio.Lock()
+        self.source, self.session, self.lock = source, None, anyio.Lock(fast_acquire=True)
         self.calls = 0  # that went to the session
         self.left, self.taped = False, None
         if tape is not None:
@@ -453,6 +453,7 @@ async def _warm(pool: Pool, counts: dict[str, int]) -> None:
         source.wanted, source.failing = max(source.wanted, most), False
         _fill(source)
         while source.making: await asyncio.wait(source.making)
+        if source.spec.transport == "memory": source.wanted = 0  # they are made once, and not again while episodes play
         if source.in_use + len(source.spares) < most:
             raise SessionError(name, "transport", f"server '{name}': its sessions could not all be started; the log says why.")
     await together(fill, counts)
