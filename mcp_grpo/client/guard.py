@@ -6,8 +6,8 @@
 __all__ = ['log', 'SECRET_NAMES', 'STEPS', 'SCHEMA_CHARACTERS', 'SCHEMA_DEPTH', 'ARGUMENT_BYTES', 'TOOLS', 'NAME_CHARACTERS',
            'DESCRIPTION_CHARACTERS', 'LONGEST_PAUSE', 'RATE_LIMITED', 'TOO_LARGE', 'NO_ANSWER', 'FAULT_OF_CODE',
            'translate', 'secret_values', 'redact', 'register_secret', 'server_secrets', 'result_size', 'compile_schema',
-           'load_validator', 'bounded_tools', 'Toolbox', 'PinError', 'tools_digest', 'check_pin', 'Bucket', 'Gate',
-           'backoff', 'refusal_seconds', 'GuardedTransport', 'http_client']
+           'load_validator', 'PlainTypes', 'plain_types', 'bounded_tools', 'Toolbox', 'PinError', 'tools_digest',
+           'check_pin', 'Bucket', 'Gate', 'backoff', 'refusal_seconds', 'GuardedTransport', 'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
 import email.utils, functools, hashlib, importlib, json, logging, math, random, threading, time, urllib.request
@@ -255,12 +255,44 @@ async def load_validator() -> None:
         _import.start()
     while _import.is_alive(): await anyio.sleep(0.01)
 
+# %% ../../nbs/01_client/01_guard.ipynb #56ff65f2
+_SIMPLE = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+_SILENT = {"title", "description", "default"}  # keywords that forbid nothing
+
+@dataclass
+class PlainTypes:
+    "What a schema asks for that asks for nothing but arguments of simple types."
+    types: dict[str, Any]  # argument: Python type or types
+    required: set[str]
+
+    def fit(self, arguments: dict) -> bool:
+        "Whether the arguments fit; `False` also where only a validator could tell."
+        for name, value in arguments.items():
+            wanted = self.types.get(name)
+            if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool: return False
+        return self.required <= arguments.keys()
+
+def plain_types(
+    schema: dict,  # a tool's JSON schema
+) -> PlainTypes | None:  # None for a schema that says more
+    "The schema as plain types, if it is no more than that."
+    told, properties = schema.keys() - _SILENT - {"$schema"}, schema.get("properties")
+    if not {"type", "properties"} <= told <= {"type", "properties", "required", "additionalProperties"}: return None
+    if schema["type"] != "object" or schema.get("additionalProperties", False) is not False or not isinstance(properties, dict): return None
+    types, required = {}, schema.get("required", [])
+    for name, asked in properties.items():
+        if not isinstance(asked, dict) or asked.keys() - _SILENT != {"type"} or not isinstance(asked["type"], str): return None
+        types[name] = _SIMPLE.get(asked["type"])
+    usable = isinstance(required, list) and all(isinstance(name, str) for name in required) and all(types.values())
+    return PlainTypes(types, set(required)) if usable else None
+
 # %% ../../nbs/01_client/01_guard.ipynb #5790a61b
 ARGUMENT_BYTES = 256_000
 
 def _complaint(
     validator: Any,  # from `compile_schema`
     arguments: Any,  # as the model gave them
+    plain: PlainTypes | None = None,  # from `plain_types`
 ) -> str:  # empty when there is none
     "Why `arguments` do not fit."
     if not isinstance(arguments, dict): return "the arguments should be an object"
@@ -269,7 +301,7 @@ def _complaint(
     except RecursionError: return "the arguments are nested too deeply"
     except ValueError: return "the arguments hold a number that is not finite"
     if size > ARGUMENT_BYTES: return f"the arguments are longer than {ARGUMENT_BYTES // 1000} KB"
-    if validator is None or not (errors := _errors(validator, arguments, size)): return ""
+    if validator is None or plain and plain.fit(arguments) or not (errors := _errors(validator, arguments, size)): return ""
     from jsonschema.exceptions import best_match
     error = best_match(errors)
     where = ".".join(str(step) for step in error.absolute_path)
@@ -303,7 +335,7 @@ class Toolbox:
     def __init__(self, spec: ServerSpec, tools: list[mcp_types.Tool]):
         self.server, self.listed = spec.name, tools
         self.tools = {t.name: t for t in bounded_tools(spec, tools)}
-        self._validators: dict[str, Any] = {}
+        self._checks: dict[str, tuple] = {}  # tool: its validator and its plain types
 
     @functools.cached_property
     def digest(self) -> str:  # of all tools as they were listed, see below
@@ -320,9 +352,11 @@ class Toolbox:
             tool = tool[:NAME_CHARACTERS]
             hint = nearest(tool, self.tools)
             return f"{self.server} has no tool named {tool}" + (hint if hint != "." else f"; it has {', '.join(self.tools)[:1000] or 'none'}.")
-        if tool not in self._validators:
-            self._validators[tool] = compile_schema(self.tools[tool].input_schema)
-        reason = _complaint(self._validators[tool], arguments)
+        if tool not in self._checks:
+            schema = self.tools[tool].input_schema
+            self._checks[tool] = compile_schema(schema), plain_types(schema)
+        validator, plain = self._checks[tool]
+        reason = _complaint(validator, arguments, plain)
         return f"{tool} was not called: {reason}" if reason else ""
 
 # %% ../../nbs/01_client/01_guard.ipynb #3b0108f4
