@@ -1,7 +1,10 @@
 "Servers and tasks of one's own, exactly as the README shows them."
 import json, re, sys
+from pathlib import Path
 
 from conftest import ROOT, run, train_command
+
+from mcp_grpo.client.spec import from_mcp_servers
 
 BOOKS = '''
 from mcp.server.mcpserver import MCPServer
@@ -17,9 +20,14 @@ server.run("stdio")
 '''
 
 
+def readme_blocks():
+    "The JSON blocks of the README: a server list, one with fields of ours, a task row."
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", (ROOT/"README.md").read_text(), re.S)]
+
+
 def readme_example(folder):
     "The README's server list and task row, as files, with the server they speak of."
-    servers, row = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", (ROOT/"README.md").read_text(), re.S))
+    servers, _, row = readme_blocks()
     held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
     (folder/".venv").symlink_to(sys.prefix)
     (folder/"books_server.py").write_text(BOOKS)
@@ -42,3 +50,10 @@ def test_a_run_on_them_ends(tmp_path):
     assert done.returncode == 0, done.said[-2000:]
     result = json.loads((tmp_path/"outputs/test/result.json").read_text())
     assert result["heldout"]["after"]["n"] == 1 and (tmp_path/"outputs/test/model/model.safetensors").is_file()
+
+
+def test_the_readmes_own_fields_are_understood(tmp_path):
+    (tmp_path/"start").mkdir()
+    (tmp_path/"servers.json").write_text(json.dumps(readme_blocks()[1]))
+    files = from_mcp_servers(tmp_path/"servers.json")["files"]
+    assert (files.isolation, Path(files.template)) == ("workdir", tmp_path/"start")

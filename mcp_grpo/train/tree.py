@@ -11,6 +11,7 @@ from typing import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -237,4 +238,4 @@ def tree_hidden(
     "Run a tree through the backbone."
     with _attention_of_trees(causal):
         out = Policy.backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)
-    return out.last_hidden_state[0, tree.reads]
+    return F.embedding(tree.reads, out.last_hidden_state[0])
