@@ -373,8 +373,8 @@ def make_tasks(
     return rng.sample(tasks, len(tasks))
 
 # %% ../../nbs/04_tasks/00_rules.ipynb #33f12b03
-TRAIN_COUNTS = dict(lookup=45, two_lookups=130, chain=165, post=120, unanswerable=24)
-INVENTED_COUNTS = dict(lookup=25, two_lookups=60, chain=77, post=58, unanswerable=12)
+TRAIN_COUNTS = dict(lookup=45, two_lookups=145, chain=158, post=110, unanswerable=24)
+INVENTED_COUNTS = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerable=12)
 HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
 SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
 
