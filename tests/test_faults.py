@@ -1,13 +1,16 @@
 "What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no process is left."
-import json, os, subprocess, sys, time
+import json, os, subprocess, sys, tempfile, time
+from pathlib import Path
 
 import anyio
 import pytest
 from conftest import ROOT
 
 from mcp_grpo.client.guard import tools_digest
-from mcp_grpo.client.pool import Pool, together
+from mcp_grpo.client.pool import Pool, _Seat, together
+from mcp_grpo.client.session import ERRLOG_SECONDS, MAX_ERRLOG, ToolResult
 from mcp_grpo.client.spec import ServerSpec
+from mcp_grpo.client.tape import Tape
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 import leaky
@@ -119,6 +122,53 @@ def test_a_false_promise_is_found_out():
         "process": ("process", True), "workdir": ("shared", False), "shared": ("shared", True)}, proofs
 
 
+@pytest.mark.parametrize("mode", ["record", "auto"])
+def test_a_tape_does_not_prove_anything(tmp_path, mode):
+    async def prove():
+        with Tape(tmp_path/"tape", mode) as tape:
+            async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir")}, tape) as pool:
+                return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+    assert anyio.run(prove).level == "shared"
+
+
+def test_nor_does_a_read_that_fails():
+    async def prove():
+        async with Pool({"faulty": faulty(isolation="process")}) as pool:
+            seats, live = [], _Seat.live
+            async def once(seat, tool, arguments):
+                if tool == "recall" and seat not in seats and seats.append(seat) is None and len(seats) > 2: return ToolResult("later", fault="rate_limit")
+                return await live(seat, tool, arguments)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_Seat, "live", once)
+                return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+    proof = anyio.run(prove)
+    assert (proof.level, proof.held) == ("unproved", False) and "had a fault" in proof.evidence
+
+
+# ---- what a server leaves on the disk
+
+def test_a_folder_too_deep_for_python_is_removed():
+    async def use():
+        async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1)}) as pool:
+            for _ in range(2):
+                async with await pool.lease(["faulty"]) as lease:
+                    found = json.loads((await lease.call("faulty", "notes")).content)
+                    dug = await lease.call("faulty", "dig", {"levels": 1500})
+            return found, dug
+    before = set(Path(tempfile.gettempdir()).glob("mcp-*"))
+    found, dug = anyio.run(use)
+    assert found == {"notes": [], "files": []} and dug.content == "done"
+    assert not set(Path(tempfile.gettempdir()).glob("mcp-*")) - before
+
+
+def test_complaints_do_not_fill_the_disk():
+    async def use(lease):
+        await lease.call("faulty", "complain", {"mb": 20})
+        await anyio.sleep(3 * ERRLOG_SECONDS)  # idle: nobody calls any more
+        return os.fstat(lease._seats["faulty"].session._errlog.fileno()).st_size
+    assert anyio.run(with_lease, faulty(), use) <= MAX_ERRLOG
+
+
 # ---- limits that all episodes share
 
 def test_rate_and_concurrency_hold_for_all_episodes():
@@ -134,6 +184,32 @@ def test_rate_and_concurrency_hold_for_all_episodes():
     assert faults == {None} and spent >= 0.9  # three at two at a time
     spent, faults = anyio.run(use, faulty(rate=4, **shared), 0.0)
     assert faults == {None} and spent >= 0.45  # the first few at once, the rest at four a second
+
+
+def test_calls_that_wait_behind_a_crash_are_made_by_the_next_session():
+    async def use():
+        async with Pool({"faulty": faulty(isolation="shared", concurrency=1)}) as pool:
+            leases = await together(pool.lease, [["faulty"]] * 6)
+            await leases[0].call("faulty", "ok", {"text": "warm"})
+            return await together(lambda i: leases[i].call("faulty", *(("crash", {}) if i == 0 else ("ok", {"text": str(i)}))), range(6))
+    results = anyio.run(use)
+    assert [(r.fault, r.content) for r in results[1:]] == [(None, str(i)) for i in range(1, 6)] and results[0].fault == "crash"
+
+
+def test_a_call_that_waits_is_not_made_in_the_next_episode():
+    "Its own episode has left meanwhile."
+    async def use():
+        async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1, rate=2)}) as pool:
+            late = []
+            async def write(lease, text): late.append(await lease.call("faulty", "note", {"text": text}))
+            async with anyio.create_task_group() as group:
+                async with await pool.lease(["faulty"]) as lease:
+                    for text in ("a", "b", "c", "d"): group.start_soon(write, lease, text)
+                    await anyio.sleep(0.05)
+                async with await pool.lease(["faulty"]) as lease: found = await lease.call("faulty", "notes")
+            return json.loads(found.content)["notes"], {r.fault for r in late}
+    found, faults = anyio.run(use)
+    assert found == [] and faults - {None}
 
 
 # ---- over HTTP
@@ -171,7 +247,7 @@ def test_a_large_answer_is_cut_off(limited):
 
 
 def test_an_error_of_the_server_is_not_the_models(limited):
-    for status in (500, 503):
+    for status in (302, 500, 503):  # the first as a gateway does whose login has run out
         result, = over_http(limited, ("fail", {"status": status}), retries=0)
         assert result.fault and not result.is_error, result
 

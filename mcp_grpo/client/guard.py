@@ -94,7 +94,7 @@ _REGISTERED: set[str] = set()
 def register_secret(
     value: str,  # eight characters at least: shorter ones occur by chance
 ) -> None:
-    "Have a value cut out of whatever any server says, in sessions opened from now on."
+    "Have a value cut out of whatever any server says, in pools opened from now on."
     if len(value) < 8: raise ValueError("a secret should have eight characters at least, or it would be found where it is not.")
     _REGISTERED.update(_spellings(value))
 

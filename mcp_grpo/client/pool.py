@@ -6,7 +6,7 @@
 __all__ = ['log', 'MAKERS', 'STALE_SECONDS', 'together', 'Lease', 'Pool', 'Proof']
 
 # %% ../../nbs/01_client/06_pool.ipynb #46147e96
-import asyncio, hashlib, itertools, json, logging, os, secrets
+import asyncio, hashlib, json, logging, os, secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from typing import Any
 
 import anyio, mcp_types
 
-from .guard import Gate, Toolbox, backoff, check_pin, redact, server_secrets
+from .guard import Gate, Toolbox, backoff, check_pin, redact, server_secrets, translate
 from .session import Session, SessionError, ToolResult, run_sync
 from .spec import ServerSpec, SpecError, make_server
-from .tape import Tape, TapedSession
+from .tape import Tape, TapedSession, TapeMiss
 from ..config import nearest
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def _files_digest(folder: str) -> str:
 class _Source:
     "One server: its spec, what its sessions share, and its spares."
     def __init__(self, spec: ServerSpec):
-        self.spec, self.gate, self.toolbox, self.server = spec, Gate(spec), None, None
+        self.spec, self.gate, self.toolbox, self.server, self.instructions = spec, Gate(spec), None, None, ""
         self.secrets = server_secrets(spec, dict(os.environ))
         self.lock, self.common = anyio.Lock(fast_acquire=True), None  # of a shared server: the one session
         bounded = spec.transport == "stdio" and spec.isolation != "shared"
@@ -81,10 +81,16 @@ class _Source:
 
     async def fresh(self) -> Session:
         "A session nobody has used, started now."
-        if self.spec.transport == "memory" and self.server is None: self.server = make_server(self.spec)
+        if self.spec.transport == "memory" and self.server is None:
+            self.server = make_server(self.spec)
+            self.secrets = server_secrets(self.spec, dict(os.environ))  # a live server may just have read its key
         session = await Session(self.spec, self.server, self.toolbox, self.gate, self.secrets).start()
-        if self.spec.isolation == "workdir": await session.process.settle()
-        self.toolbox = self.toolbox or session.toolbox
+        try:
+            if self.spec.isolation == "workdir": await session.process.settle()
+        except BaseException:
+            await session.close()
+            raise
+        self.toolbox, self.instructions = self.toolbox or session.toolbox, self.instructions or session.instructions
         return session
 
 # %% ../../nbs/01_client/06_pool.ipynb #b0e64937
@@ -167,7 +173,7 @@ async def _give_back(source: _Source, session: Session) -> None:
     worn = source.spec.recycle and served >= source.spec.recycle
     if source.spec.isolation != "workdir" or worn or source.closed or session.busy or not session.untroubled or not session.alive: return _end(source, session)
     try: await session.process.refill()
-    except OSError as e:
+    except Exception as e:
         _tell_worn(source.spec.name, str(e))
         return _end(source, session)
     _offer(source, session)
@@ -232,13 +238,18 @@ class _Seat:
         "Give the session and the place back; may be called twice."
         if self.left: return
         self.left = True
-        async with self.lock:
-            if self.own and self.session is not None:
-                await _give_back(self.source, self.session)
+        try:
+            async with self.lock: await self._hand_back()
+        finally:
+            if self.source.slots: self.source.slots.release()
+
+    async def _hand_back(self) -> None:
+        if self.own and self.session is not None:
+            try: await _give_back(self.source, self.session)
+            finally:
                 self.source.in_use -= 1
                 _fill(self.source)
-            elif (common := self.source.common) and not self.own: self.source.served[common] = self.source.served.get(common, 0) + 1
-        if self.source.slots: self.source.slots.release()
+        elif (common := self.source.common) and not self.own: self.source.served[common] = self.source.served.get(common, 0) + 1
 
 # %% ../../nbs/01_client/06_pool.ipynb #df1f69f9
 class Lease:
@@ -278,16 +289,18 @@ class Lease:
 # %% ../../nbs/01_client/06_pool.ipynb #313e157d
 async def _live(seat: _Seat, tool: str, arguments: dict) -> ToolResult:
     "Make a call, again if it may be."
-    spec = seat.source.spec
-    for attempt in itertools.count():
+    spec, attempt = seat.source.spec, 0
+    while True:
         try: session = await seat.open()
         except SessionError as e: result, session = ToolResult(str(e), fault=e.fault), None
         else:
             seat.calls += 1
             result = await session.send(tool, arguments)
+            if not (result.sent or seat.own or seat.left or seat.source.closed): continue  # another's call ended the shared session before this one's turn
         again = result.fault and spec.repeatable(tool) and attempt < spec.retries and not seat.left
         if not again or not (session is None or session.alive or await _replace(seat)): return result
         await anyio.sleep(backoff(attempt))
+        attempt += 1
 
 async def _replace(seat: _Seat) -> bool:
     "Let go of a dead session, if nothing is lost with it."
@@ -299,10 +312,10 @@ async def _replace(seat: _Seat) -> bool:
         seat.source.in_use -= 1
     return True
 
-async def _call(seat: _Seat, tool: str, arguments: dict) -> ToolResult:
-    "Check a call, then make it or find it on the tape."
+async def _call(seat: _Seat, tool: str, arguments: dict, live: bool = False) -> ToolResult:
+    "Check a call, then find it on the tape or make it."
     if complaint := seat.source.toolbox.check(tool, arguments): return ToolResult(redact(complaint, seat.source.secrets), is_error=True)
-    return await (seat.taped.call if seat.taped else seat.live)(tool, arguments)
+    return await (seat.taped.call if seat.taped and not live else seat.live)(tool, arguments)
 
 # %% ../../nbs/01_client/06_pool.ipynb #0efd225b
 class _PoolCore:
@@ -381,6 +394,10 @@ class Pool(_PoolCore):
         "What each server's tool list is recognised by; a spec's `pin` approves one."
         return {name: source.toolbox.digest for name, source in self._sources.items() if source.toolbox}
 
+    def instructions(self) -> dict[str, str]:  # by server; those that say something
+        "What each server says of itself, such as where its data is from or which sandbox it runs; for the records of a run."
+        return {name: source.instructions for name, source in self._sources.items() if source.instructions}
+
     def stats(self) -> dict[str, int]:
         "How many leases are out, and how many sessions are open: with episodes, shared, or waiting."
         sources = self._sources.values()
@@ -405,6 +422,8 @@ async def _learn(pool: Pool, source: _Source) -> None:
             found = [mcp_types.Tool.model_validate(t) for t in tools]
             check_pin(source.spec, found)
             source.toolbox = Toolbox(source.spec, found)
+        if source.toolbox is None and pool.tape is not None and pool.tape.mode == "replay":
+            raise TapeMiss(f"{pool.tape.path} knows no server '{source.spec.name}'. Record it with mode auto.")
         if source.toolbox is None:
             session = await source.fresh()
             if source.closed: await session.close(); raise _closed()
@@ -491,8 +510,7 @@ def _guessed(tools: dict[str, mcp_types.Tool], text: str) -> list[tuple[str, dic
 
 def _filled(calls: Any, canary: str) -> list[tuple[str, dict]]:
     "One call or several, with the canary in place."
-    fill = lambda v: v.replace("{canary}", canary) if isinstance(v, str) else {k: fill(x) for k, x in v.items()} if isinstance(v, dict) else [fill(x) for x in v] if isinstance(v, list) else v
-    return [(tool, fill(arguments)) for tool, arguments in ([calls] if isinstance(calls, tuple) else calls)]
+    return [(tool, translate(arguments, "{canary}", canary)) for tool, arguments in ([calls] if isinstance(calls, tuple) else calls)]
 
 # %% ../../nbs/01_client/06_pool.ipynb #c31cc0ee
 async def _prove(pool: Pool, name: str, write: Any, read: Any) -> Proof:
@@ -500,18 +518,21 @@ async def _prove(pool: Pool, name: str, write: Any, read: Any) -> Proof:
     _check_lease(pool, [name])
     canary, spec = "canary" + secrets.token_hex(6), pool.specs[name]
     verdict = lambda level, evidence: Proof(name, spec.isolation, level, evidence)
+    async def ask(lease: Lease, calls: list) -> list[ToolResult]: return [await _call(lease._seat(name), *call, live=True) for call in calls]
     if pool.room([name]) < 2: return verdict("unproved", "it takes two episodes at a time; allow the server two processes.")
     async with await pool.lease([name]) as first, await pool.lease([name]) as beside:
         writes = _filled(write, canary) if write else _guessed(first.tools(name), canary)
         reads = _filled(read, "nothing") if read else _guessed(first.tools(name), "nothing")
-        async def sees(lease: Lease) -> bool:
-            return any([canary in (await lease.call(name, *call)).content for call in reads])
-        await sees(beside)
-        for call in writes: await first.call(name, *call)
-        if not await sees(first): return verdict("unproved", "the canary could not be read back where it was written; say which call writes and which reads.")
-        if await sees(beside): return verdict("shared", "an episode that ran at the same time saw the canary.")
+        await ask(beside, reads)
+        await ask(first, writes)
+        telling = [i for i, r in enumerate(await ask(first, reads)) if canary in r.content]
+        if not telling: return verdict("unproved", "the canary could not be read back where it was written; say which call writes and which reads.")
+        found = [await ask(beside, reads)]
     later = [await pool.lease([name]) for _ in range(min(len(pool._sources[name].spares) + 1, spec.processes))]
-    try: seen = [await sees(lease) for lease in later]
+    try: found += [await ask(lease, reads) for lease in later]
     finally: await together(Lease.release, later)
-    if any(seen): return verdict("shared", "a later episode saw the canary.")
+    seen = [any(canary in r.content for r in results) for results in found]
+    if any(seen): return verdict("shared", f"the canary was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}.")
+    faults = [results[i].content for results in found for i in telling if results[i].fault]
+    if faults: return verdict("unproved", f"a call that should not find the canary had a fault ({faults[0]}).")
     return verdict(spec.isolation, f"the canary was seen where it was written, and neither beside it nor in {len(later)} later episodes.")

@@ -60,6 +60,23 @@ def notes(id):
     kept = GIVEN.workdir/"notes.txt"
     return json.dumps({"notes": kept.read_text().split() if kept.exists() else [], "files": sorted(p.name for p in GIVEN.workdir.iterdir())})
 
+@tool(levels=NUMBER)
+def dig(id, levels):
+    "Folders within folders, deeper than Python follows."
+    here = os.getcwd()
+    os.chdir(GIVEN.workdir)
+    for _ in range(int(levels)):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(here)
+    return "done"
+
+@tool(mb=NUMBER)
+def complain(id, mb):
+    "So many megabytes of error output."
+    for _ in range(int(mb)): os.write(2, b"x" * 1_000_000)
+    return "done"
+
 @tool(name=TEXT)
 def env(id, name):
     "The value of an environment variable."

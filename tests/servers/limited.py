@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         if name == "limited" and REFUSED.setdefault(id, 0) < given["times"]:
             REFUSED[id] += 1
             return self.send(429, b"later", Retry_After=1)
-        if name == "fail": return self.send(int(given["status"]), b"no")
+        if name == "fail": return self.send(int(given["status"]), b"no", Location="http://elsewhere.invalid/mcp")
         if name == "calls": return self.text(id, " ".join(CALLS))
         CALLS.append(name)
         self.text(id, given.get("text", "done") if name != "huge" else "x" * int(1e6 * given["mb"]))
