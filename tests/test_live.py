@@ -10,15 +10,16 @@ sys.path.insert(0, str(ROOT/"tests/servers"))
 import fake_apis
 from fake_apis import KEY, serving
 
-from mcp_grpo.client.session import Session
+from mcp_grpo.client import stdio
+from mcp_grpo.client.session import Session, SessionError
 from mcp_grpo.client.spec import EMBEDDED, ServerSpec, embedded_specs
 from mcp_grpo.servers.live import Failed
 
-SERVICES = {  # server: its client's package, the variable with the key, a tool, its arguments about something, what the model hears of a 404
+SERVICES = {  # server: its client's package, the variable with the key, a tool, its arguments about something, what the model hears of a 404 (nothing: it is a fault)
     "polygon": ("massive", "POLYGON_API_KEY", "get_last_trade", lambda x: {"ticker": x}, "unknown ticker E404"),
     "fmp": ("httpx", "FMP_API_KEY", "fmp_get_quote", lambda x: {"symbol": x}, "unknown symbol E404"),
-    "tavily": ("tavily", "TAVILY_API_KEY", "tavily_search", lambda x: {"query": x}, "not found"),
-    "slack": ("slack_sdk", "SLACK_BOT_TOKEN", "slack_get_channel_history", lambda x: {"channel_id": f"C{x}"}, "not found"),
+    "tavily": ("tavily", "TAVILY_API_KEY", "tavily_search", lambda x: {"query": x}, ""),
+    "slack": ("slack_sdk", "SLACK_BOT_TOKEN", "slack_get_channel_history", lambda x: {"channel_id": f"C{x}"}, ""),
 }
 FAULTS = {"E401": "transport", "E403": "transport", "E500": "transport", "ECUT": "transport", "EHTML": "transport", "ESHAPE": "transport",
           "EGONE": "transport", "ESLOW": "timeout", "EDRIP": "timeout", "E429": "rate_limit"}  # what the API does: what arrives
@@ -99,7 +100,7 @@ REAL_SLACK = "import json, sys\nfrom mcp_grpo.servers.slack import LiveSlack\nLi
 
 
 def slack_command(url: str, **more) -> list:
-    "The real Slack's class in a process of its own, since this one plays episodes."
+    "The real Slack's class in a process of its own."
     return ["-c", REAL_SLACK, json.dumps({"teams": ["T1"], "channels": CHANNELS, "live": True, "base_url": url, **more})]
 
 
@@ -113,6 +114,7 @@ def live(name: str, monkeypatch, timeout: float = 15.0):
     with serving(getattr(fake_apis, name)) as api:
         here = {"server": f"mcp_grpo.servers.{name}:make_server", "options": {"live": True, "base_url": api.url, "timeout": timeout}, "isolation": "shared"}
         apart = {"command": sys.executable, "args": slack_command(api.url, timeout=timeout), "env": {variable: KEY, "PYTHONPATH": str(ROOT)}, "isolation": "shared"}
+        if name == "slack": monkeypatch.setattr(stdio, "PLAYERS", ())  # this process has played episodes; a test below shows what that prevents
         yield ServerSpec(name, start_timeout=60.0, **(apart if name == "slack" else here)), api
 
 
@@ -154,7 +156,8 @@ def test_each_failure_arrives_as_whose_fault_it_is(name, monkeypatch):
             if failure in SLOW: assert found.seconds < fake_apis.SLOW
         assert 5 < shut <= 7 if failures[-1] == "E429" else shut < 0
     with live(name, monkeypatch) as (spec, _): result = calls(spec, [(tool, about("E404"))])[1][0]
-    assert (result.content, result.is_error, result.fault) == (missing, True, None)
+    if missing: assert (result.content, result.is_error, result.fault) == (missing, True, None)
+    else: assert result.fault == "transport" and "see whether its base_url is right" in result.content
 
 
 @pytest.mark.parametrize("name", ["polygon", "fmp", "tavily"])
@@ -241,6 +244,14 @@ def test_no_training_path_leads_to_the_real_slack(monkeypatch):
     monkeypatch.setenv("SLACK_BOT_TOKEN", KEY)
     importlib.import_module("mcp_grpo.env.action")
     with pytest.raises(Failed, match="process that trains or plays episodes"): slack.LiveSlack(["T1"], ["C1"], live=True)
+
+
+def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
+    importlib.import_module("mcp_grpo.env.action")
+    with live("slack", monkeypatch) as (spec, api):
+        monkeypatch.undo()
+        with pytest.raises(SessionError, match="process that trains or plays episodes"): calls(spec, [])
+        assert api.requests == []
 
 
 def test_slack_that_was_there_before_training_falls_silent():

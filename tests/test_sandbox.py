@@ -8,6 +8,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from hostile import jail, snippets
 
+from mcp_grpo.servers import sandbox
 from mcp_grpo.servers.sandbox import Sandbox, SandboxError
 
 PROGRAM = [sys.executable, str(ROOT/"tests/servers/hostile.py")]
@@ -88,14 +89,45 @@ def test_a_dead_zygote_is_replaced():
     assert "died" in lost.error and again.value == "2"
 
 
+def test_those_who_come_while_it_is_replaced_wait():
+    async def main():
+        async with Sandbox() as box:
+            async def one(n):
+                await asyncio.sleep(n / 20)
+                async with box.episode() as e: return (await e.run(f"{n} + 1")).value
+            for p in descendants(psutil.Process(box._process.pid)): p.kill()
+            box._process.kill()
+            return await asyncio.gather(*map(one, range(20)))
+    assert asyncio.run(main()) == [str(n + 1) for n in range(20)]
+
+
+def test_no_zygote_that_fails_its_test_is_used(monkeypatch):
+    async def main():
+        async with Sandbox() as box:
+            for p in descendants(psutil.Process(box._process.pid)): p.kill()
+            box._process.kill()
+            async def deaf(channel): raise SandboxError("no answer")
+            monkeypatch.setattr(sandbox, "_meet", deaf)  # what a self-test meets when processes cannot be started
+            tries = [asyncio.create_task(box.episode().run("1")) for _ in range(3)]
+            await asyncio.wait(tries, timeout=60)
+            return [t.done() and type(t.exception()) for t in tries], box._process
+    assert asyncio.run(main()) == ([SandboxError] * 3, None)
+
+
+def innermost(process: psutil.Process) -> psutil.Process:
+    "The zygote itself, past bubblewrap."
+    while inner := process.children(): process = inner[0]
+    return process
+
+
 def test_many_executions_leave_nothing():
     async def main():
         async with Sandbox() as box:
             async def one(n):
                 async with box.episode() as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
             async def many(first): return await asyncio.gather(*(one(first + i) for i in range(8)))
+            me, zygote = psutil.Process(), innermost(psutil.Process(box._process.pid))
             await many(0)
-            me, zygote = psutil.Process(), psutil.Process(box._process.pid)
             before = me.num_fds(), zygote.memory_info().rss, len(descendants(zygote))
             for n in range(20): assert [r.value for r in await many(n)] == [str(n + i + 1) for i in range(8)]
             deadline = time.monotonic() + 30

@@ -77,7 +77,9 @@ class _Service(LiveBackend):
         "What the API lists at a path; nothing where there is no such thing."
         response = self.http.get(path, params=query)
         try: self.check(response.status_code, response.headers, response.text)
-        except NotFound: return []
+        except NotFound:
+            if not query: raise
+            return []
         rows = response.json()
         if not isinstance(rows, list): raise TypeError('the answer is no list')
         return rows
@@ -177,10 +179,10 @@ def _add_market_tools(tools: list, source: Backend):
         "The largest losses of the last day (synthetic data)."
         return await source.ask(source.movers, False)
 
-    @tool(tools, shape(results=[shape(date=str, title=str)]), symbol=SYMBOL, limit='most headlines, up to 12')
+    @tool(tools, shape(results=[shape(date=str, title=str)]), symbol=SYMBOL, limit='most headlines, up to 11')
     async def fmp_get_stock_news(symbol: str, limit: int = 3):
         "Headlines on a symbol, latest first (synthetic data)."
-        return await source.ask(source.news, symbol, max(1, min(limit, 12)))
+        return await source.ask(source.news, symbol, max(1, min(limit, 11)))
 
 # %% ../../nbs/02_servers/05_fmp.ipynb #60e07188
 def main(argv: list = None):

@@ -117,7 +117,6 @@ class _Prices(_Service):
         return dict(ticker=ticker, name=row['name'], sector=row.get('sic_description'), city=city, employees=row.get('total_employees'))
 
     def aggs(self, ticker, multiplier, timespan, from_, to, sort, limit, adjusted):
-        if not (_DAY.fullmatch(from_) and _DAY.fullmatch(to)): raise Refused('from_ and to should be dates, YYYY-MM-DD')
         rows = self.about(ticker, 'get_aggs', multiplier, timespan, from_, to, adjusted=adjusted, sort=sort, limit=50000).get('results')
         if not rows: self.details(ticker, '')
         return dict(ticker=ticker, results=[_live_bar(row) for row in (rows or [])[:limit]])
@@ -173,6 +172,7 @@ def _add_price_tools(tools: list, source: Backend):
         "Open, high, low, close and volume between two dates, YYYY-MM-DD (synthetic data)."
         if timespan not in TIMESPANS: return refuse(f"unknown timespan {timespan[:40]}; use {', '.join(TIMESPANS)}")
         if multiplier < 1 or limit < 1: return refuse('multiplier and limit should be at least 1')
+        if not (_DAY.fullmatch(from_) and _DAY.fullmatch(to)): return refuse('from_ and to should be dates, YYYY-MM-DD')
         return await source.ask(source.aggs, ticker, multiplier, timespan, from_, to, sort, limit, adjusted)
 
 # %% ../../nbs/02_servers/04_polygon.ipynb #a870f492

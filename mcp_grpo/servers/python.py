@@ -27,7 +27,7 @@ def present(
     stdout, cut = _shorten(result.stdout, shown)
     value, value_cut = _shorten(result.value, shown)
     error = result.error if len(result.error) <= shown else "..." + result.error[-shown:]
-    fields = dict(value=value, error=error, note=" ".join(filter(None, (cut or value_cut, result.note))))
+    fields = dict(value=value, error=error, note=" ".join(dict.fromkeys(filter(None, (cut, value_cut, result.note)))))
     return dict(stdout=stdout, **{name: text for name, text in fields.items() if text})
 
 # %% ../../nbs/02_servers/07_python.ipynb #f74ebb28
@@ -77,7 +77,7 @@ def make_server(
         "Run Python code and get what it prints, the value of its last expression, and errors. Variables stay for the next call. There is no network."
         return await _execute(box, code, ctx, shown)
 
-    server = MCPServer("python", instructions=f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}.", log_level="ERROR", tools=tools)
+    server = MCPServer("python", instructions=f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}.", log_level="ERROR", tools=tools)
     server.sandbox = box
     return server
 

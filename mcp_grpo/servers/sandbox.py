@@ -73,7 +73,7 @@ def system_calls(
 # %% ../../nbs/02_servers/03_sandbox.ipynb #c6aa86cb
 _ARGUMENTS = {
     "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only with the right to write
-    "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032))],  # duplicate, flags, locks, size of a pipe
+    "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030, 1032))],  # duplicate, flags, size of a pipe; no locks, which others could see
     "ioctl": [(2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))],  # is it a terminal, blocking, bytes waiting, close on exec
     "socketpair": [(0, ~0, (1,)), (2, 15, (1,))],  # local, a stream
     "prlimit64": [(0, ~0, (0,)), (4, ~0, (0,)), (5, ~0, (0,))],  # one's own, and no new limit
@@ -446,12 +446,17 @@ class _SandboxState:
         self.packages, self.limits, self.unsafe_no_sandbox = tuple(packages), limits, unsafe_no_sandbox
         if only and only not in KINDS: raise SandboxError(f"There is no sandbox of kind '{only}'; choose {' or '.join(KINDS)}.")
         self.kinds = ("none",) if unsafe_no_sandbox else (only,) if only else KINDS
-        self.kind, self._process, self._link, self._temporary, self._lock = "", None, None, None, threading.Lock()
+        self.kind, self._process, self._link, self._temporary = "", None, None, None
+        self._tested, self._lock = False, threading.Lock()  # held while a zygote is started
 
     @property
     def metadata(self) -> dict:
         "For the records of a run."
         return dict(sandbox=self.kind, unsafe_no_sandbox=self.unsafe_no_sandbox, packages=list(self.packages), limits=asdict(self.limits))
+
+    def _current(self) -> tuple:
+        "The zygote that has passed its test, and the way to it; waits while one is started."
+        with self._lock: return (self._process, self._link) if self._tested else (None, None)
 
     def _revive(self, zygote: subprocess.Popen) -> bool:
         "Start again if this zygote has died; whether there is another now."
@@ -478,6 +483,7 @@ def _start(box: "Sandbox") -> None:
         try:
             box._open(kind)
             if kind != "none": _self_test(box)
+            box._tested = True
             break
         except SandboxError as e:
             box.close()
@@ -500,11 +506,12 @@ class Sandbox(_SandboxState):
         if not self.unsafe_no_sandbox and (sys.platform != "linux" or platform.machine() not in _ARCHITECTURE):
             raise SandboxError(f"Model-written code is confined on Linux (x86-64, ARM 64) only, and this is {sys.platform} on {platform.machine()}: "
                                "use such a machine, or a container on this one.")
-        _start(self)
+        with self._lock: _start(self)
         return self
 
     def close(self) -> None:
         "End it with all its episodes; may be called twice."
+        self._tested = False
         if self._link: self._link.close()
         if self._process:
             try: self._process.wait(10)
@@ -574,18 +581,19 @@ async def _meet(channel: socket.socket) -> _Process:
         raise
 
 # %% ../../nbs/02_servers/03_sandbox.ipynb #f60cc22f
-async def _fork(box: Sandbox, again: bool = True) -> _Process:
-    "A new process for an episode; `SandboxError` if none can be had, even from a second zygote."
-    if (zygote := box._process) is None: raise SandboxError("the sandbox is not running: start it, or use it within `async with`.")
+async def _fork(box: Sandbox, again: bool = True, probe: bool = False) -> _Process:
+    "A new process for an episode; `SandboxError` if none can be had, even from a second zygote. Only the self-test's come from one that is still tested."
+    zygote, link = (box._process, box._link) if probe or box._tested else await asyncio.to_thread(box._current)
+    if zygote is None: raise SandboxError("the sandbox is not running: start it, or use it within `async with`.")
     channel, theirs = socket.socketpair()
     channel.setblocking(False)
     try:
         async with asyncio.timeout(START_SECONDS):
-            with theirs: await _order(box._link, theirs)
+            with theirs: await _order(link, theirs)
             return await _meet(channel)
     except (OSError, SandboxError) as e:
         channel.close()
-        if again and await asyncio.to_thread(box._revive, zygote): return await _fork(box, again=False)
+        if again and not probe and await asyncio.to_thread(box._revive, zygote): return await _fork(box, again=False)
         raise SandboxError(f"an episode could not be started ({e or 'no answer in time'})") from e
     except BaseException:
         channel.close()
@@ -610,10 +618,11 @@ async def _ask(process: _Process, code: bytes, limits: Limits) -> Result:
 # %% ../../nbs/02_servers/03_sandbox.ipynb #5314ee34
 class _EpisodeState:
     "The process of an episode, which starts when it is first needed and ends with its owner."
-    def __init__(self, box: Sandbox): self.box, self._process, self._end, self._lock = box, None, None, asyncio.Lock()
+    def __init__(self, box: Sandbox, probe: bool = False):
+        self.box, self._is_probe, self._process, self._end, self._lock = box, probe, None, None, asyncio.Lock()
 
     async def _begin(self) -> None:
-        self._process = await _fork(self.box)
+        self._process = await _fork(self.box, probe=self._is_probe)
         self._end = weakref.finalize(self, self._process.end)
         self._end.atexit = False  # it ends with us in any case, and a forked copy of us must let it be
 
@@ -716,7 +725,7 @@ def _probes() -> dict:
 _HONEST = "import math, json, re, datetime, collections, %s\nsum(i * i for i in range(4))"
 
 async def _probe(box: Sandbox, code: str) -> Result:
-    async with box.episode() as episode: return await episode.run(code)
+    async with Episode(box, probe=True) as episode: return await episode.run(code)
 
 async def _probe_all(box: Sandbox) -> None:
     "`SandboxError` if one probe comes through or honest work does not."

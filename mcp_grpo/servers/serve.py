@@ -58,6 +58,7 @@ def _check_address(serving: Serving) -> None:
     "Refuse an address that is none, or that nothing would be served at."
     given = [name for name in ("host", "port", "allow_host") if getattr(serving, name) != getattr(Serving, name)]
     if given and not serving.http: raise ServeError(f"--{given[0].replace('_', '-')} has a meaning with --http only; give that too.")
+    if serving.world_seed < 0: raise ServeError(f"world_seed should be 0 or more, not {serving.world_seed}.")
     if not 0 <= serving.port < 1 << 16: raise ServeError(f"port should be from 0 to 65535, not {serving.port}.")
 
 def _check_reach(serving: Serving) -> None:
@@ -127,7 +128,7 @@ def made(
     for name in asked:
         if name not in inspect.signature(make_server).parameters: raise ServeError(f"this server has no option --{name.replace('_', '-')}.")
     try: server = make_server(serving.world_seed, **asked)
-    except (ValueError, RuntimeError, ImportError) as e: raise ServeError(f"{e}") from e
+    except (ValueError, RuntimeError, ImportError, OSError) as e: raise ServeError(f"{e}") from e
     return offer_only(server, serving.tools)
 
 # %% ../../nbs/02_servers/02_serve.ipynb #f579b696
@@ -143,8 +144,9 @@ async def serve_http(server: MCPServer, serving: Serving) -> None:
     import uvicorn
     hosts = tuple(name for n in serving.allow_host.split(",") if (name := n.strip()))
     token, new = token_of(os.environ)
+    name = f"[{serving.host}]" if ":" in serving.host else serving.host
+    if _is_loopback(serving.host): hosts += (name,)
     with _listen(serving) as listening:
-        name = f"[{serving.host}]" if ":" in serving.host else serving.host
         print(f"{server.name}: http://{name}:{listening.getsockname()[1]}/mcp" + f"  Authorization: Bearer {token}" * new, file=sys.stderr, flush=True)
         config = uvicorn.Config(http_app(server, token, hosts), log_level="error", timeout_graceful_shutdown=2)
         await uvicorn.Server(config).serve(sockets=[listening])

@@ -268,6 +268,7 @@ def _search(world, query: str, limit: int) -> list:
     "Companies whose symbol, name or sector the query gives; a sector's come largest first."
     words = ' '.join(query.lower().split())
     hits = [c for c in world.companies if words and (words == c.symbol.lower() or words in c.name.lower())]
+    hits.sort(key=lambda c: words != c.symbol.lower())
     sector = next((s for s in SECTORS if words.removesuffix(' sector') == s.lower()), None)
     of_sector = [c for c in world.companies if c.sector == sector]
     return (hits + sorted(of_sector, key=lambda c: -world.market_cap(c.symbol)))[:limit]

@@ -9,6 +9,7 @@ from mcp_grpo.servers.sandbox import GRACE_SECONDS, Limits, Sandbox, SandboxErro
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "canary-5b1f"
+WITNESS = "x = 12345\nimport fcntl, os\nheld = open(os.__file__)\nfcntl.lockf(held, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 77)"  # an episode beside theirs
 
 
 def snippets() -> dict:
@@ -65,7 +66,7 @@ async def main(kind: str, folder: str):
     kinds = dict(unsafe_no_sandbox=True) if kind == "none" else {} if kind == "any" else dict(only=kind)
     async with Sandbox(limits=Limits(seconds=2), **kinds) as box:
         async with box.episode() as witness:
-            await witness.run("x = 12345")
+            await witness.run(WITNESS)
             came = {name: await attempt(box, witness, code, Path(folder)/"bait", where) for name, code in snippets().items()}
             mine = await witness.run("f = open('mine', 'w').write('kept') and open('mine').read()\nf")
     print(json.dumps(dict(kind=box.kind, tried=len(came), folder=mine.value == "'kept'", breaches={name: how for name, how in came.items() if how})))
