@@ -22,8 +22,9 @@ $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
 	@touch $@
 
 train: $(READY)
-	@test ! -e outputs/$(RUN)/metrics.jsonl || echo "$(ARGS)" | grep -qw resume || { echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; }
+	@test ! -e outputs/$(RUN)/metrics.jsonl || echo "$(ARGS)" | grep -qiw "resume true" || { echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; }
 	@mkdir -p outputs/$(RUN)
+	@test ! -e outputs/$(RUN)/train.ipynb || cp outputs/$(RUN)/train.ipynb outputs/$(RUN)/train-before.ipynb
 	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
 
 test: $(READY)

@@ -9,7 +9,7 @@ __all__ = ['MODES', 'CHOICES', 'LIMITS', 'PACKAGED', 'ConfigError', 'ModelConfig
            'check_values', 'load_config', 'save_config', 'read_config', 'asset', 'find_path', 'load_dotenv']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
-import difflib, importlib.resources, math, typing
+import difflib, importlib.resources, math, os, typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
@@ -282,8 +282,12 @@ def save_config(
     cfg: Config,
     path: str | Path,  # a YAML file
 ) -> None:
-    "Write the whole configuration, defaults included."
-    Path(path).write_text(OmegaConf.to_yaml(OmegaConf.structured(cfg)), encoding="utf-8")
+    "Write the whole configuration, defaults included; the file is replaced whole."
+    draft = Path(path).with_suffix(".part")
+    with open(draft, "w", encoding="utf-8") as f:
+        f.write(OmegaConf.to_yaml(OmegaConf.structured(cfg)))
+        f.flush(); os.fsync(f.fileno())
+    os.replace(draft, path)
 
 # %% ../nbs/00_core/00_config.ipynb #eaaf4b2d
 def read_config(
@@ -294,7 +298,8 @@ def read_config(
     "Read a saved configuration, checked like a typed one."
     if not Path(path).is_file(): raise ConfigError(f"there is no configuration at {path}.")
     saved = OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(path), settings))
-    return load_config(saved.pop("mode", "cpu"), overrides, **saved)
+    if "mode" not in saved: raise ConfigError(f"{path} is not the configuration of a run.")
+    return load_config(saved.pop("mode"), overrides, **saved)
 
 # %% ../nbs/00_core/00_config.ipynb #40e9afca
 def asset(

@@ -1,10 +1,11 @@
 "What several tests need: the repository, a task file cut short, and a notebook run in a folder of its own."
-import json, subprocess, sys
+import json, os, subprocess, sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"): os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
 TINY = ["train.steps=2", "train.tasks_per_step=2", "rollout.samples=2", "evaluate.tasks=6"]  # a run of seconds
 
 

@@ -525,7 +525,7 @@ class Runner(Batcher):
 class Worker:
     "The batcher and the one thread it runs in."
     def __init__(self, model, max_slots: int, chunk: int):
-        if odd := partial_attention(model): raise ValueError(f"the hf engine cannot sample from {type(model).__name__}: {odd}; use the vllm engine.")
+        if odd := partial_attention(model): raise ValueError(f"the hf engine cannot sample from {type(model).__name__}: {odd}; choose another model.")
         self.model, self.runner, self.version, self.seconds = model, Runner(model, max_slots, chunk), 0, 0.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
 

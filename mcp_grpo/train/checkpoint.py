@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CheckpointError', 'sync', 'digest', 'commit', 'is_whole', 'optimizer_tensors', 'load_optimizer', 'check_shapes',
-           'load_weights', 'checkpoints', 'newest', 'made_for', 'check_kind', 'save_checkpoint', 'load_latest',
-           'export_model']
+           'load_weights', 'checkpoints', 'newest', 'check_resumable', 'made_for', 'check_kind', 'save_checkpoint',
+           'load_latest', 'export_model']
 
 # %% ../../nbs/06_train/08_checkpoint.ipynb #d7f56470
 import copy, hashlib, json, os, shutil
@@ -117,16 +117,29 @@ def newest(
     return next(filter(is_whole, checkpoints(folder)), None)
 
 # %% ../../nbs/06_train/08_checkpoint.ipynb #273a7c21
+def check_resumable(
+    folder: str | Path, # of the run's checkpoints
+    cfg, # a `Config`, as the run is to go on
+):
+    "Refuse to go on where there is nothing to go on from, or with another model or seed; needs no model."
+    if (found := newest(folder)) is None: raise CheckpointError("There is no whole checkpoint to go on from; leave resume out and choose another name.")
+    state, m = json.loads((found / "state.json").read_text()), cfg.model
+    check_kind(state, dict(model=m.name, lora=dict(rank=m.lora_rank, alpha=m.lora_alpha) if m.weights == "lora" else None))
+    if state["extra"].get("seed", cfg.seed) != cfg.seed:
+        raise CheckpointError(f"The checkpoint is of a run with the seed {state['extra']['seed']}: resume it with that seed, not {cfg.seed}.")
+
 def made_for(policy: Policy) -> dict:
     "What weights of this policy are weights of."
     if not policy.lora: return dict(model=policy.name, lora=None)
     lora = next(iter(policy.model.peft_config.values()))
     return dict(model=policy.name, lora=dict(rank=lora.r, alpha=lora.lora_alpha))
 
-def check_kind(policy: Policy, state: dict):
-    "Refuse an adapter of another kind, or of another model."
-    wanted = made_for(policy)
-    if state["lora"] == wanted["lora"] and (not policy.lora or state["model"] == wanted["model"]): return
+def check_kind(
+    state: dict, # of a checkpoint
+    wanted: dict, # model and lora, as `made_for` gives them
+):
+    "Refuse an adapter of another kind, or what was learnt from another model."
+    if all(state[key] == wanted[key] for key in ("lora", "model")): return
     raise CheckpointError(f"The checkpoint is of another model: it was made for {state['model']} with lora={state['lora']}, and this is {wanted['model']} with lora={wanted['lora']}; "
                           "resume with the model settings it was made with.")
 
@@ -160,7 +173,7 @@ def load_latest(
     target = newest(folder)
     if target is None: return None
     state = json.loads((target / "state.json").read_text())
-    check_kind(policy, state)
+    check_kind(state, made_for(policy))
     load_weights(policy, load_file(target / "weights.safetensors"))
     if optimizer is not None: load_optimizer(policy, optimizer, load_file(target / "optimizer.safetensors"))
     return state

@@ -64,12 +64,14 @@ def add_lora(
     seed: int = 0, # seeds the adapter's weights
 ) -> nn.Module: # a peft model; only the adapter needs gradients
     "Freeze `model` and give it a LoRA adapter that starts as no change at all."
-    from peft import LoraConfig, get_peft_model
+    try: from peft import LoraConfig, get_peft_model
+    except ImportError: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.") from None
     targets = targets if targets == "all-linear" or not isinstance(targets, str) else [t.strip() for t in targets.split(",")]
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, lora)
+        try: return get_peft_model(model, lora)
+        except ValueError as e: raise PolicyError(f"model.lora_targets: {str(e).splitlines()[0]}") from None
 
 # %% ../../nbs/06_train/00_policy.ipynb #2801d258
 class Policy:

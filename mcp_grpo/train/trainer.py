@@ -121,12 +121,11 @@ class Trainer(Run):
         return groups, time.perf_counter() - start, self.engine.stats()["seconds"] - busy
 
     def improve(self, groups: list[list[Trajectory]], playing: float, generating: float) -> StepResult:
-        "The second half: learn, refresh the engine, save."
+        "The second half: learn, refresh the engine."
         start = time.perf_counter()
         try: metrics = self.learner.step(groups)
         finally: self.refresh()   # an update that broke off may have moved the weights too
         learnt = time.perf_counter() - start
-        self.save()
         return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
 
     def fit(self) -> Iterator[StepResult]:
@@ -136,8 +135,9 @@ class Trainer(Run):
         try:
             while self.steps_done < self.cfg.train.steps:
                 played = self.play()
-                with Patience() as patience: result = self.improve(*played)
-                yield result
+                with Patience() as patience:
+                    yield self.improve(*played)  # whoever takes it writes it down
+                    self.save()  # after that, so that no checkpoint is ahead of the log
                 patience.settle()
         finally:
             gc.unfreeze()
