@@ -73,6 +73,10 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
     assert done.returncode == 0, done.said[-3000:]
     assert [m["step"] for m in read_lines(metrics)] == [*steps, len(steps) + 1] and (tmp_path/"outputs/test/result.json").exists()
     assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) == (len(steps) + 1) * 2 * 2
+    as_configured = (tmp_path/"outputs/test/config.yaml").read_text()
+    refused = run_notebook(["train.steps=99", "seed=3"], resume=True)
+    assert refused.returncode != 0 and "of a run with the seed 0: resume it with that seed, not 3" in refused.said + (tmp_path/"stderr").read_text()
+    assert (tmp_path/"outputs/test/config.yaml").read_text() == as_configured
     refused = run_notebook(TINY, run="another", resume=True)
     assert refused.returncode != 0 and "there is no configuration at" in refused.said + (tmp_path/"stderr").read_text()
 
