@@ -3,11 +3,13 @@
 # make warmstart   the tiny model itself, from random weights
 # Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready.
 
-MODE ?= cpu
-ifndef RUN
+# These are set on the command line (`make bench NAME=client`); variables of the environment that happen to have such a name are not meant.
+MODE = cpu
+ifneq ($(origin RUN),command line)
 RUN  := $(MODE)-$(shell date +%Y%m%d-%H%M%S)
 endif
-ARGS ?=                 # more papermill parameters: ARGS="-p steps 20 -p seed 1"
+NAME =
+ARGS =                  # more papermill parameters: ARGS="-p steps 20 -p seed 1"
 BIN  := .venv/bin
 READY := .venv/.ready
 # Threads that wait sleep: spinning, they would keep the cores of a small machine from those that work.
@@ -32,11 +34,11 @@ test: $(READY)
 	$(BIN)/nbdev_test --path nbs --n_workers 1
 	$(BIN)/python -m pytest tests
 
-DATA_TO ?= .
+DATA_TO = .
 data: $(READY)
 	$(BIN)/python -c "from mcp_grpo.tasks.rules import write_default_tasks as write; write('$(DATA_TO)')"
 
-OUT ?= outputs/warmstart/tiny
+OUT = outputs/warmstart/tiny
 warmstart: $(READY)
 	@mkdir -p outputs/warmstart
 	$(PAPERMILL) experiments/warmstart.ipynb outputs/warmstart/warmstart.ipynb -r out $(OUT) $(ARGS)
@@ -55,7 +57,7 @@ export: $(READY)
 	$(BIN)/nbdev_clean --fname nbs
 	$(BIN)/nbdev_clean --fname experiments
 
-README_TO ?= --output-dir . --output README
+README_TO = --output-dir . --output README
 readme: $(READY)
 	@$(BIN)/jupyter-nbconvert --to markdown --log-level ERROR nbs/index.ipynb $(README_TO) \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert "

@@ -80,6 +80,7 @@ def redact(
     secrets: list[str],  # longest first
 ) -> Any:  # the same without them
     "Replace every secret by `[redacted]`."
+    if not secrets: return value
     text = value if isinstance(value, str) else "\0".join(_texts(value))
     found = [secret for secret in secrets if secret in text]
     if not found: return value
