@@ -8,8 +8,9 @@ from conftest import ROOT
 
 from mcp_grpo.client.guard import tools_digest
 from mcp_grpo.client.pool import Pool, _Seat, together
-from mcp_grpo.client.session import ERRLOG_SECONDS, MAX_ERRLOG, ToolResult
+from mcp_grpo.client.session import ERRLOG_SECONDS, MAX_ERRLOG, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec
+from mcp_grpo.client.stdio import ServerProcess
 from mcp_grpo.client.tape import Tape
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
@@ -161,6 +162,16 @@ def test_a_folder_too_deep_for_python_is_removed():
     assert not set(Path(tempfile.gettempdir()).glob("mcp-*")) - before
 
 
+def test_a_session_that_cannot_be_made_ready_is_closed(monkeypatch):
+    async def broken(process): raise OSError("a file went away")
+    monkeypatch.setattr(ServerProcess, "settle", broken)
+    async def use():
+        async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir")}) as pool:
+            with pytest.raises(OSError): await pool.lease(["faulty"])
+            return live_sessions()
+    assert anyio.run(use) == 0
+
+
 def test_complaints_do_not_fill_the_disk():
     async def use(lease):
         await lease.call("faulty", "complain", {"mb": 20})
@@ -258,6 +269,11 @@ def test_no_secret_comes_out(tmp_path):
     hearts = leaky.run(tmp_path)
     assert len(hearts) == 10 and "[redacted]" in (tmp_path/"stdout").read_text()
     assert not leaky.found(tmp_path, hearts)
+
+
+def test_a_secret_in_a_tool_list_is_cut_out():
+    async def use(lease): return lease.tools("faulty")["ok"].description
+    assert anyio.run(with_lease, faulty(env={"PHRASE_TOKEN": "as it came"}), use) == "The text, [redacted]."
 
 
 def test_nothing_is_left(): assert anyio.run(until, lambda: not server_processes())
