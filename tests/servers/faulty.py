@@ -73,8 +73,10 @@ def dig(id, levels):
 
 @tool(mb=NUMBER)
 def complain(id, mb):
-    "So many megabytes of error output."
-    for _ in range(int(mb)): os.write(2, b"x" * 1_000_000)
+    "So many megabytes of error output, once the call has been answered."
+    def write_all():
+        for _ in range(int(mb)): os.write(2, b"x" * 1_000_000)
+    threading.Timer(0.1, write_all).start()
     return "done"
 
 @tool(name=TEXT)
