@@ -44,23 +44,23 @@ class OfferedTool:
     fixed: dict = field(default_factory=dict)       # real argument name -> value, never shown
 
     @classmethod
-    def from_row(cls, row: dict, where: str = 'tool') -> 'OfferedTool':
+    def from_row(cls, row: dict, where: str = "tool") -> "OfferedTool":
         "An offered tool from its JSON object."
         if not isinstance(row, dict): raise TaskError(f"{where}: should be an object, not {type(row).__name__}")
-        text = {k: _field(row, k, str, where) for k in ('server', 'tool', 'name', 'description')}
-        arguments = _field(row, 'arguments', dict, where, {})
+        text = {k: _field(row, k, str, where) for k in ("server", "tool", "name", "description")}
+        arguments = _field(row, "arguments", dict, where, {})
         for shown, real in arguments.items():
             if not isinstance(real, str): raise TaskError(f"{where}: field 'arguments' should map '{shown}' to a name, not to {type(real).__name__}")
-        return cls(**text, arguments=arguments, fixed=_field(row, 'fixed', dict, where, {}))
+        return cls(**text, arguments=arguments, fixed=_field(row, "fixed", dict, where, {}))
 
     def to_row(self) -> dict:
         "The JSON object that `from_row` reads."
         row = dict(server=self.server, tool=self.tool, name=self.name, description=self.description, arguments=self.arguments)
-        return row | ({'fixed': self.fixed} if self.fixed else {})
+        return row | ({"fixed": self.fixed} if self.fixed else {})
 
 # %% ../nbs/00_core/01_task.ipynb #3e673392
-COMPLEXITIES = {'simple': 5, 'moderate': 8, 'complex': 10}  # default max_turns
-SUCCESS_KINDS = ('answer', 'unknown', 'state')
+COMPLEXITIES = {"simple": 5, "moderate": 8, "complex": 10}  # default max_turns
+SUCCESS_KINDS = ("answer", "unknown", "state")
 
 @dataclass
 class Task:
@@ -76,17 +76,17 @@ class Task:
     final_reference: dict       # {"answer_text", "facts"}: what running the tools gave
     tools: list                 # list[OfferedTool]
     state_check: dict | None = None
-    data_source: str = 'mcp_grpo/train'
-    pair: str = ''              # tasks of one pair are scored together
+    data_source: str = "mcp_grpo/train"
+    pair: str = ""              # tasks of one pair are scored together
     extra: dict = field(default_factory=dict)
 
     def __post_init__(self):    # needed calls come in their order, unless they say otherwise
-        self.tool_sequence = [{'step': i} | call for i, call in enumerate(self.tool_sequence, 1)]
+        self.tool_sequence = [{"step": i} | call for i, call in enumerate(self.tool_sequence, 1)]
 
     @property
     def question(self) -> str:
         "The first user message."
-        return self.prompt[-1]['content']
+        return self.prompt[-1]["content"]
 
     @property
     def servers(self) -> list:
@@ -94,27 +94,27 @@ class Task:
         return list(dict.fromkeys(t.server for t in self.tools))
 
     @classmethod
-    def from_row(cls, row: dict, where: str = 'row') -> 'Task': return _task_from_row(row, where)
+    def from_row(cls, row: dict, where: str = "row") -> "Task": return _task_from_row(row, where)
 
     def to_row(self) -> dict: return _task_to_row(self)
 
 # %% ../nbs/00_core/01_task.ipynb #255599d8
-_truth = ('task_id', 'complexity', 'max_turns', 'success', 'tool_sequence', 'limits', 'final_reference', 'state_check')
+_truth = ("task_id", "complexity", "max_turns", "success", "tool_sequence", "limits", "final_reference", "state_check")
 
 def _task_to_row(task: Task) -> dict:
     "SkyRL's row: the prompt, the reward's ground truth, and the environment's extra information."
     extra = dict(family=task.family, pair=task.pair, tools=[t.to_row() for t in task.tools], **task.extra)
-    return dict(data_source=task.data_source, env_class='MCPToolEnv', prompt=task.prompt,
-                reward_spec=dict(method='rule', ground_truth={k: getattr(task, k) for k in _truth}), extra_info=extra)
+    return dict(data_source=task.data_source, env_class="MCPToolEnv", prompt=task.prompt,
+                reward_spec=dict(method="rule", ground_truth={k: getattr(task, k) for k in _truth}), extra_info=extra)
 
 # %% ../nbs/00_core/01_task.ipynb #8aeeda44
 def _check_prompt(prompt: list, where: str):
     "A prompt is a non-empty list of messages, the last of them the user's."
     if not prompt: raise TaskError(f"{where}: field 'prompt' is empty")
     for message in prompt:
-        if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ('role', 'content')):
+        if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
             raise TaskError(f"{where}: field 'prompt' should hold objects with the strings 'role' and 'content'")
-    if prompt[-1]['role'] != 'user': raise TaskError(f"{where}: field 'prompt' should end with a user message")
+    if prompt[-1]["role"] != "user": raise TaskError(f"{where}: field 'prompt' should end with a user message")
 
 def _check_names(tools: list, where: str):
     "No two tools are shown under one name."
@@ -124,7 +124,7 @@ def _check_names(tools: list, where: str):
 
 def _check_offered(name: str, tools: list, where: str):
     "A tool, by server.tool, is on offer."
-    offered = [f'{t.server}.{t.tool}' for t in tools]
+    offered = [f"{t.server}.{t.tool}" for t in tools]
     if name not in offered: raise TaskError(f"{where}: {name} is not among the offered tools{nearest(name, offered)}")
 
 def _check_calls(calls: list, tools: list, where: str):
@@ -133,13 +133,13 @@ def _check_calls(calls: list, tools: list, where: str):
         at = f"{where}, tool_sequence[{i}]"
         if not isinstance(call, dict): raise TaskError(f"{at}: should be an object, not {type(call).__name__}")
         name = f"{_field(call, 'server', str, at)}.{_field(call, 'tool', str, at)}"
-        _field(call, 'params', dict, at); _field(call, 'step', int, at, 0); [_field(call, k, bool, at, False) for k in ('expect_error', 'any_params')]
+        _field(call, "params", dict, at); _field(call, "step", int, at, 0); [_field(call, k, bool, at, False) for k in ("expect_error", "any_params")]
         _check_offered(name, tools, at)
 
 def _check_limits(limits: dict, where: str):
     "Limits are counts."
     for name in limits:
-        if _field(limits, name, int, f'{where}, limits') < 1: raise TaskError(f"{where}, limits: field '{name}' should be at least 1, not {limits[name]}")
+        if _field(limits, name, int, f"{where}, limits") < 1: raise TaskError(f"{where}, limits: field '{name}' should be at least 1, not {limits[name]}")
 
 # %% ../nbs/00_core/01_task.ipynb #f86215c1
 def _values(row: dict, name: str, where: str):
@@ -150,56 +150,56 @@ def _values(row: dict, name: str, where: str):
 
 def _check_success(success: dict, state_check: dict | None, where: str):
     "Success is of a known kind and comes with what that kind needs."
-    kind = success.get('kind')
+    kind = success.get("kind")
     if kind not in SUCCESS_KINDS:
         raise TaskError(f"{where}: field 'success.kind' should be one of {', '.join(SUCCESS_KINDS)}, not {kind!r}")
-    _field(success, 'evidence', bool, f'{where}, success', False)
-    if kind == 'answer': _values(success, 'values', f'{where}, success')
-    if kind == 'state' and not state_check:
+    _field(success, "evidence", bool, f"{where}, success", False)
+    if kind == "answer": _values(success, "values", f"{where}, success")
+    if kind == "state" and not state_check:
         raise TaskError(f"{where}: field 'state_check' is needed when success is decided by state")
 
 def _check_state(check: dict | None, tools: list, where: str):
     "A state check, where there is one, is complete and about a server on offer."
     if check is None: return
-    server, write = (_field(check, k, str, where) for k in ('server', 'write_tool'))
-    _field(check, 'tool', str, where); _field(check, 'params', dict, where); _values(check, 'contains', where)
+    server, write = (_field(check, k, str, where) for k in ("server", "write_tool"))
+    _field(check, "tool", str, where); _field(check, "params", dict, where); _values(check, "contains", where)
     servers = [t.server for t in tools]
     if server not in servers: raise TaskError(f"{where}: field 'server' is '{server}', which no offered tool belongs to{nearest(server, servers)}")
-    _check_offered(f'{server}.{write}', tools, f"{where}, field 'write_tool'")
+    _check_offered(f"{server}.{write}", tools, f"{where}, field 'write_tool'")
 
 # %% ../nbs/00_core/01_task.ipynb #b0471087
 def _task_from_row(row: dict, where: str) -> Task:
     "Reads one row; whatever is wrong is a `TaskError` that names `where` and the field."
     if not isinstance(row, dict): raise TaskError(f"{where}: should be an object, not {type(row).__name__}")
-    prompt = _field(row, 'prompt', list, where)
-    truth = _field(_field(row, 'reward_spec', dict, where), 'ground_truth', dict, f'{where}, reward_spec')
-    extra = dict(_field(row, 'extra_info', dict, where))
-    at = f'{where}, ground_truth'
-    task_id, complexity = _field(truth, 'task_id', str, at), _field(truth, 'complexity', str, at)
+    prompt = _field(row, "prompt", list, where)
+    truth = _field(_field(row, "reward_spec", dict, where), "ground_truth", dict, f"{where}, reward_spec")
+    extra = dict(_field(row, "extra_info", dict, where))
+    at = f"{where}, ground_truth"
+    task_id, complexity = _field(truth, "task_id", str, at), _field(truth, "complexity", str, at)
     if complexity not in COMPLEXITIES:
         raise TaskError(f"{at}: field 'complexity' should be one of {', '.join(COMPLEXITIES)}, not {complexity!r}")
-    tools = [OfferedTool.from_row(t, f'{where}, tools[{i}]') for i, t in enumerate(_field(extra, 'tools', list, f'{where}, extra_info'))]
-    success, check = _field(truth, 'success', dict, at), _field(truth, 'state_check', dict, at) if truth.get('state_check') else None
-    calls = _field(truth, 'tool_sequence', list, at)
-    max_turns = _field(truth, 'max_turns', int, at, COMPLEXITIES[complexity])
+    tools = [OfferedTool.from_row(t, f"{where}, tools[{i}]") for i, t in enumerate(_field(extra, "tools", list, f"{where}, extra_info"))]
+    success, check = _field(truth, "success", dict, at), _field(truth, "state_check", dict, at) if truth.get("state_check") else None
+    calls = _field(truth, "tool_sequence", list, at)
+    max_turns = _field(truth, "max_turns", int, at, COMPLEXITIES[complexity])
     if max_turns < 1: raise TaskError(f"{at}: field 'max_turns' should be at least 1, not {max_turns}")
-    limits, known = _field(truth, 'limits', dict, at, {}), {k: _field(extra, k, str, f'{where}, extra_info', '') for k in ('family', 'pair')}
+    limits, known = _field(truth, "limits", dict, at, {}), {k: _field(extra, k, str, f"{where}, extra_info", "") for k in ("family", "pair")}
     _check_prompt(prompt, where); _check_names(tools, where); _check_calls(calls, tools, at); _check_limits(limits, at)
-    _check_success(success, check, at); _check_state(check, tools, f'{at}, state_check')
-    extra = {k: v for k, v in extra.items() if k not in (*known, 'tools')}
+    _check_success(success, check, at); _check_state(check, tools, f"{at}, state_check")
+    extra = {k: v for k, v in extra.items() if k not in (*known, "tools")}
     return Task(task_id=task_id, complexity=complexity, prompt=prompt, max_turns=max_turns, success=success, tool_sequence=calls,
-        limits=limits, final_reference=_field(truth, 'final_reference', dict, at, {}),
-        tools=tools, state_check=check, data_source=_field(row, 'data_source', str, where, 'mcp_grpo/train'), extra=extra, **known)
+        limits=limits, final_reference=_field(truth, "final_reference", dict, at, {}),
+        tools=tools, state_check=check, data_source=_field(row, "data_source", str, where, "mcp_grpo/train"), extra=extra, **known)
 
 # %% ../nbs/00_core/01_task.ipynb #292da192
 def _read_rows(path: Path) -> list:
     "The rows of a `.json` list or a `.jsonl` file."
     if not path.is_file(): raise TaskError(f"task file {path} does not exist; give the path of a .json or .jsonl file of tasks")
-    try: text = path.read_text(encoding='utf-8')
+    try: text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e: raise TaskError(f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save it as UTF-8") from None
-    try: rows = [json.loads(l) for l in text.split('\n') if l.strip()] if path.suffix == '.jsonl' else json.loads(text)
+    try: rows = [json.loads(l) for l in text.split("\n") if l.strip()] if path.suffix == ".jsonl" else json.loads(text)
     except json.JSONDecodeError as e:
-        line = text.split('\n').index(e.doc) + 1 if path.suffix == '.jsonl' else e.lineno
+        line = text.split("\n").index(e.doc) + 1 if path.suffix == ".jsonl" else e.lineno
         raise TaskError(f"task file {path} is not valid JSON: {e.msg} at line {line}") from None
     if not isinstance(rows, list) or not rows: raise TaskError(f"task file {path} should hold a non-empty list of rows")
     return rows
@@ -209,7 +209,7 @@ def read_tasks(
 ) -> list:              # list[Task], in the file's order
     "All tasks of a file. Raises `TaskError`, which names the row and the field."
     path = Path(path)
-    tasks = [Task.from_row(row, f'{path.name} row {i}') for i, row in enumerate(_read_rows(path))]
+    tasks = [Task.from_row(row, f"{path.name} row {i}") for i, row in enumerate(_read_rows(path))]
     seen = {}
     for i, t in enumerate(tasks):
         if t.task_id in seen: raise TaskError(f"{path.name} row {i}: field 'task_id' repeats {t.task_id!r} of row {seen[t.task_id]}")
@@ -222,5 +222,5 @@ def write_tasks(
 ):
     "Writes one compact row a line inside a JSON list, so that a diff shows tasks."
     path = Path(path); path.parent.mkdir(parents=True, exist_ok=True)
-    rows = ',\n'.join(json.dumps(t.to_row(), ensure_ascii=False, separators=(',', ':')) for t in tasks)
-    path.write_text(f'[\n{rows}\n]\n', encoding='utf-8')
+    rows = ",\n".join(json.dumps(t.to_row(), ensure_ascii=False, separators=(",", ":")) for t in tasks)
+    path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")

@@ -6,7 +6,7 @@ from conftest import ROOT, run, train_command
 
 from mcp_grpo.client.spec import from_mcp_servers
 
-BOOKS = '''
+BOOKS = """
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("books")
@@ -17,7 +17,7 @@ def search(title: str) -> str:
     return {"Emma": "1815"}.get(title, "unknown title")
 
 server.run("stdio")
-'''
+"""
 
 
 def readme_blocks():

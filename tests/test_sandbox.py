@@ -8,8 +8,8 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from hostile import jail, snippets
 
-from mcp_grpo.servers import sandbox
-from mcp_grpo.servers.sandbox import Sandbox, SandboxError
+from mcp_grpo.sandbox import box as sandbox
+from mcp_grpo.sandbox.box import Sandbox, SandboxError
 
 PROGRAM = [sys.executable, str(ROOT/"tests/servers/hostile.py")]
 bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed (apt-get install bubblewrap)")
@@ -56,7 +56,7 @@ def descendants(process: psutil.Process) -> list: return [p for p in process.chi
 def test_nothing_outlives_a_killed_owner(kind):
     program = f"""
 import asyncio
-from mcp_grpo.servers.sandbox import Limits, Sandbox
+from mcp_grpo.sandbox.box import Limits, Sandbox
 async def main():
     async with Sandbox(only={kind!r}, limits=Limits(seconds=300)) as box, box.episode() as idle, box.episode() as busy:
         await idle.run("x = 1")

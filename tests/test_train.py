@@ -7,7 +7,7 @@ from conftest import ROOT, TINY, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
-from mcp_grpo.train.policy import load_policy
+from mcp_grpo.model.policy import load_policy
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):

@@ -2,7 +2,7 @@
 from conftest import papermill, run
 
 from mcp_grpo.config import load_config
-from mcp_grpo.train.policy import load_policy
+from mcp_grpo.model.policy import load_policy
 
 
 def test_a_short_warm_start_leaves_a_model(tmp_path):

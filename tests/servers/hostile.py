@@ -5,7 +5,7 @@ KIND is one of servers.sandbox's, or `any` for the strongest that can be had. FO
 import asyncio, json, os, re, shutil, socket, sys
 from pathlib import Path
 
-from mcp_grpo.servers.sandbox import GRACE_SECONDS, Limits, Sandbox, SandboxError
+from mcp_grpo.sandbox.box import GRACE_SECONDS, Limits, Sandbox, SandboxError
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "canary-5b1f"
