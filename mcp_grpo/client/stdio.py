@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync as in_thread
 from mcp.shared.message import SessionMessage
 
 from .spec import ServerSpec
-from .zygote import WARM, Nursery, NurseryError, nursery, python_command, start_environment
+from .zygote import WARM, ForkServer, ForkServerError, fork_server, python_command, start_environment
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_close_co
 # %% ../../nbs/01_client/03_stdio.ipynb #4a44268d
 class _Forked(_Streams):
     "A process that a nursery forks."
-    def __init__(self, home: Nursery, request: dict):
+    def __init__(self, home: ForkServer, request: dict):
         super().__init__()
         self.pid = self.returncode = None
         self._home, self._request, self._id, self._failure = home, request, None, ""
@@ -156,7 +156,7 @@ class _Forked(_Streams):
             with suppress(RuntimeError): loop.call_soon_threadsafe(self._told, reply)
         self._id = self._home.start(self._request, _open_streams(self, errlog), notify)
         await self._heard.wait()
-        if self._failure: raise NurseryError(self._failure)
+        if self._failure: raise ForkServerError(self._failure)
 
     begun = property(lambda self: self._id is not None)
     async def wait(self) -> None: await self._ended.wait()
@@ -302,14 +302,14 @@ async def _start(process: ServerProcess) -> None:
     request = {"env": env, "cwd": cwd, "folder": process._folder}
     if python := python_command(argv[0], argv[1:], env, cwd):
         try: return await _fork(process, python[0], (*WARM, *process.spec.preload), start_environment(env), {**request, "python": python[1]})
-        except NurseryError: _tell_cold(python[0])
+        except ForkServerError: _tell_cold(python[0])
     await _fork(process, sys.executable, (), {}, {**request, "argv": argv})
 
 async def _fork(process: ServerProcess, interpreter: str, modules: tuple, env: dict, request: dict) -> None:
     "Have a nursery start the process."
-    process._process = _Forked(nursery(interpreter, modules, env), request)
+    process._process = _Forked(fork_server(interpreter, modules, env), request)
     try: await process._process.open(process.errlog)
-    except NurseryError:
+    except ForkServerError:
         await process._process.close(0, 1)
         raise
 
