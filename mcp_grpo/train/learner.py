@@ -38,7 +38,7 @@ def make_rows(
     generator: torch.Generator | None = None, # for the kind "shuffled"
 ) -> list[Row]:
     "The trajectories of the groups that teach something, with their advantages."
-    adv = advantages([[t.reward for t in g] for g in groups], kind, generator)
+    adv = advantages([[t.outcome.reward for t in g] for g in groups], kind, generator)
     pairs = [(t, a) for g, h in zip(groups, adv) if any(h) for t, a in zip(g, h) if a is not None and any(t.sampled)]
     def cut(t): return len(t.sampled) - list(t.sampled)[::-1].index(1)
     return [Row(list(t.ids[:cut(t)]), list(t.sampled[:cut(t)]), list(t.logprobs[:cut(t)]), a) for t, a in pairs]
@@ -49,11 +49,11 @@ def summarise(
 ) -> dict[str, float | None]:
     "What a step's rewards looked like before any learning."
     flat = [t for g in groups for t in g]
-    valid = [t for t in flat if t.reward is not None]
-    kept = [[t.reward for t in g if t.reward is not None] or [0.0] for g in groups]
+    valid = [t for t in flat if t.outcome.reward is not None]
+    kept = [[t.outcome.reward for t in g if t.outcome.reward is not None] or [0.0] for g in groups]
     spread = sum(max(g) - min(g) > 1e-8 for g in kept)
     def mean(values): return sum(values) / len(valid) if valid else None   # nothing valid is not a reward of 0
-    return dict(reward=mean(t.reward for t in valid), success=mean(bool(t.success) for t in valid),
+    return dict(reward=mean(t.outcome.reward for t in valid), success=mean(bool(t.outcome.success) for t in valid),
                 episodes=len(flat), episodes_invalid=len(flat) - len(valid), groups=len(groups), groups_with_spread=spread)
 
 # %% ../../nbs/08_train/04_learner.ipynb #1a6f8ebe
