@@ -35,10 +35,10 @@ class Step:
 class Outcome:
     "A finished episode."
     reward: float | None    # None: it cannot be known, leave the episode out
-    rewards: dict           # term -> [(turn, weighted value)]
+    rewards: dict[str, list[tuple[int, float]]]   # term -> [(turn, weighted value)]
     success: bool           # whether the task was done
     end: str                # see the table
-    events: list            # list[ToolEvent], in the order called
+    events: list[ToolEvent] # in the order called
     answer: str | None      # the final answer's text
     reason: str = ""        # of an abort: one sentence
     turns: int = 0          # policy turns taken

@@ -48,7 +48,7 @@ def by_episode(
 ) -> Callable[[list[Trajectory]], list[list[float]]]:  # from the valid trajectories of a group to an advantage for each token
     "Give every sampled token the advantage of its episode."
     def of_group(group: list[Trajectory]) -> list[list[float]]:
-        rewards = torch.tensor([t.reward for t in group], dtype=torch.float64)
+        rewards = torch.tensor([t.outcome.reward for t in group], dtype=torch.float64)
         spread = len(rewards) > 1 and (rewards.max() - rewards.min()).item() > 1e-8
         values = method(rewards) if spread else torch.zeros_like(rewards)
         return [on_sampled(t, value) for t, value in zip(group, values.tolist())]
@@ -79,8 +79,8 @@ def advantages(
 ) -> list[list[list[float] | None]]:  # in the same places, one a token; None for an invalid episode
     "The advantage of every token of a batch."
     if kind not in ADVANTAGES: raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
-    valid = [[t for t in group if t.reward is not None] for group in groups]
+    valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
     found = [ADVANTAGES[kind](group) for group in valid]
     if kind == "shuffled": found = _shuffle(valid, found, generator)
     in_order = iter(sum(found, []))
-    return [[None if t.reward is None else next(in_order) for t in group] for group in groups]
+    return [[None if t.outcome.reward is None else next(in_order) for t in group] for group in groups]

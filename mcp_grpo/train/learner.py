@@ -60,12 +60,12 @@ def summarise(
 ) -> dict[str, float | None]:
     "What a step's rewards looked like before any learning."
     played = [t for group in groups for t in group]
-    valid = [t for t in played if t.reward is not None]
-    rewards = [[t.reward for t in group if t.reward is not None] for group in groups]
+    valid = [t for t in played if t.outcome.reward is not None]
+    rewards = [[t.outcome.reward for t in group if t.outcome.reward is not None] for group in groups]
     def mean(values): return sum(values) / len(valid) if valid else None   # nothing valid is not a reward of 0
     return {
-        "reward": mean(t.reward for t in valid),
-        "success": mean(bool(t.success) for t in valid),
+        "reward": mean(t.outcome.reward for t in valid),
+        "success": mean(bool(t.outcome.success) for t in valid),
         "episodes": len(played),
         "episodes_invalid": len(played) - len(valid),
         "groups": len(groups),
