@@ -55,7 +55,7 @@ def describe(run: Path) -> dict:
     for metrics in lines(run / "metrics.jsonl"):
         episodes = played[metrics["step"] - 1]
         steps.append({"ids": digest([t["ids"] for t in episodes]), "logprobs": digest([t["logprobs"] for t in episodes]),
-                      "rewards": digest([t["reward"] for t in episodes]),
+                      "rewards": digest([0 if t["reward"] == 0 else t["reward"] for t in episodes]),  # the record has 0 where 0.0 is written now
                       "metrics": {name: value for name, value in metrics.items() if name != "seconds"}})
     result = json.loads((run / "result.json").read_text())
     heldout = {when: digest({name: part[when] for name, part in result.items() if isinstance(part, dict) and when in part}) for when in ("before", "after")}
