@@ -13,9 +13,13 @@ import anyio
 
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
+from ..client.stdio import mark_player
 from .action import Action, Call, observation, parse_action, resolve
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
 from ..task import OfferedTool, Task
+
+# %% ../../nbs/04_env/03_episode.ipynb #5d2c1951
+mark_player()
 
 # %% ../../nbs/04_env/03_episode.ipynb #bc73e545
 @dataclass(frozen=True)
