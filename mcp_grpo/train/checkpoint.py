@@ -17,7 +17,7 @@ from typing import Callable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save_file
 
-from ..config import Config
+from ..config import Config, explain
 from ..model.policy import Policy, PolicyError
 from .optim import Optimizer
 
@@ -85,8 +85,7 @@ class Manifest(BaseModel):
         try:
             return cls.model_validate_json((folder / "manifest.json").read_text())
         except ValidationError as e:
-            first = e.errors()[0]
-            raise CheckpointError(f"{folder.name}/manifest.json: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+            raise CheckpointError(explain(e, f"{folder.name}/manifest.json", cls)) from None
 
     def check(
         self,

@@ -93,7 +93,7 @@ class Trainer:
 
     def fit(self) -> Iterator[StepResult]:
         "Train until `cfg.train.steps`; stop at any time, call again to go on."
-        run_sync(self.engine.update, None, self.policy.version)
+        run_sync(self.engine.update, self.policy.publish())
         gc.collect()
         gc.freeze()  # what is there now stays for the whole run
         try:
@@ -108,9 +108,9 @@ class Trainer:
 
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds, and those of them the engine computed
         "The first half of a step."
-        start, busy = time.perf_counter(), self.engine.stats()["seconds"]
+        start, busy = time.perf_counter(), self.engine.stats().seconds
         groups = self.rollout(self.steps_done)
-        return groups, time.perf_counter() - start, self.engine.stats()["seconds"] - busy
+        return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(
         self,
@@ -131,7 +131,7 @@ class Trainer:
         "The second half: learn, and publish what was learnt."
         start = time.perf_counter()
         try: metrics = self.learner.step(groups)
-        finally: run_sync(self.engine.update, None, self.policy.version)  # an update that broke off may have moved the weights too
+        finally: run_sync(self.engine.update, self.policy.publish())  # an update that broke off may have moved the weights too
         learnt = time.perf_counter() - start
         return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
 
