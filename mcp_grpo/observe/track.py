@@ -109,9 +109,9 @@ def configure_run(
     steps: int | None = None,  # optimisation steps; None: as configured
 ) -> tuple[Config, Path]:  # the configuration and the folder of the run
     "The configuration and folder that a training notebook's parameters ask for; `ConfigError` names the parameter that is wrong."
-    preset = load_config(mode)  # refuses a mode that does not exist, also where a run goes on as it was configured
+    load_config(mode)  # refuses a mode that does not exist, also where a run goes on as it was configured
     asked = {"model": {"name": model} if model else {}, "data": {"train": tasks} if tasks else {}, "train": {} if steps is None else {"steps": steps}}
-    folder = run_folder(run or f"{preset.mode}-{datetime.now():%Y%m%d-%H%M%S}")
+    folder = run_folder(run or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
     if resume: return read_config(folder / "config.yaml", overrides, **asked), folder
     return load_config(mode, overrides, run=free_folder(folder).name, seed=seed, **asked), folder
 
