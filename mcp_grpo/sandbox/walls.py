@@ -78,10 +78,8 @@ def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
     tests = [_instruction(_EQUAL, value, n - i) for i, value in enumerate(values)]
     return b"".join([_instruction(_LOAD, 16 + 4 * word), _instruction(_AND, mask), *tests, _instruction(_RETURN, _REFUSE)])
 
-def seccomp_program(
-    machine: str,  # one of ARCHITECTURES
-) -> bytes:
-    "The filter of system calls, as the kernel takes it."
+def seccomp_program(machine: str) -> bytes:
+    "The filter of system calls for one of ARCHITECTURES, as the kernel takes it."
     program = [_instruction(_LOAD, 4), _instruction(_EQUAL, ARCHITECTURES[machine], 1), _instruction(_RETURN, _KILL), _instruction(_LOAD, 0)]
     for name, number in system_calls(machine).items():
         body = b"".join(_argument_rule(*rule) for rule in _ARGUMENTS.get(name, ())) + _instruction(_RETURN, _ALLOW)
@@ -186,9 +184,7 @@ class Walls:
         with _named("seccomp"): _demand(libc.prctl(_SECCOMP, 2, ctypes.c_char_p(self._program), 0, 0))
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #8d180fbd
-def package_paths(
-    packages: tuple,  # names of distributions
-) -> list:
+def package_paths(packages: tuple) -> list:
     "Files and folders of installed packages and of all they require; `SandboxError` if one is not installed."
     found, known, todo = set(), set(), list(packages)
     while todo:
@@ -217,10 +213,8 @@ def _beside(folder: str) -> list:
 
 def _shared_libraries() -> list: return glob.glob(os.path.join(sys.base_prefix, "lib", "*.so*"))
 
-def readable_paths(
-    packages: list,  # paths of the wanted packages
-) -> list:
-    "All that Landlock lets a child read."
+def readable_paths(packages: list) -> list:
+    "All that Landlock lets a child read, the paths of the wanted packages among them."
     library = [entry.path for folder in library_folders() for entry in os.scandir(folder) if entry.path not in _beside(folder)]
     return [path for path in (*_SYSTEM, *library, *_shared_libraries(), *packages, "/dev/urandom") if os.path.exists(path)]
 

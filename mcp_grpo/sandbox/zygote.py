@@ -47,12 +47,9 @@ class TimeUp(BaseException):
 
 class Calls:
     "Runs the calls of one episode, one after the other."
-    def __init__(
-        self,
-        names: dict,  # the variables, which stay from call to call
-        limit: int,  # bytes of printed text, of a value, of a traceback
-    ):
-        self.names, self.limit, self.number, self.running = names, limit, 0, False
+    def __init__(self, names: dict, limit: int):
+        self.names, self.limit = names, limit  # the variables, which stay; bytes of printed text, of a value, of a traceback
+        self.number, self.running = 0, False
 
     def stop(self, *_) -> None:
         "Raise `TimeUp` in the call under way, if there is one; a signal handler."
@@ -88,11 +85,8 @@ def _write(file: int, data: bytes) -> None:
     "All of it."
     while data: data = data[os.write(file, data):]
 
-def serve(
-    channel: int,  # number of an open socket
-    calls: Calls,
-) -> None:
-    "Answer requests; `EOFError` when the other side hangs up."
+def serve(channel: int, calls: Calls) -> None:
+    "Answer requests over a socket; `EOFError` when the other side hangs up."
     while True:
         code = _read(channel, *REQUEST.unpack(_read(channel, REQUEST.size))).decode("utf-8", "replace")
         *parts, longest = calls.run(code)
@@ -136,7 +130,7 @@ def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #0a026432
 def main(
     folder: str,  # on sys.path only to import this module
-    settings: str,  # `sandbox.box.zygote_command` writes them, as JSON
+    settings: str,  # JSON; `sandbox.box` writes them
 ) -> None:
     "The zygote's program; ends when its owner does."
     settings = json.loads(settings)
