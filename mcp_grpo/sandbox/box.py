@@ -38,6 +38,7 @@ class SandboxBreach(SandboxError):
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from sandbox.zygote import main; main(*sys.argv[1:])"
 
 def _environment(folder: str) -> dict:
+    "The whole environment of a zygote and its children."
     fixed = {"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return {"HOME": folder, "TMPDIR": folder, **fixed}
 
