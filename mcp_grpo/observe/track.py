@@ -141,6 +141,5 @@ def wandb_sink(
     "Send each step's metrics to Weights & Biases."
     try: import wandb
     except ImportError: raise ConfigError("wandb is not installed; install mcp-grpo[track].") from None
-    from dataclasses import asdict
-    run = wandb.init(project=project, name=cfg.run or None, config=asdict(cfg))
+    run = wandb.init(project=project, name=cfg.run or None, config=cfg.model_dump())
     return lambda metrics: run.log(metrics, step=metrics.get("step"))

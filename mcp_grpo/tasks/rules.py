@@ -6,9 +6,9 @@
 __all__ = ['ARGUMENT_NAMES', 'CARDS', 'LISTS', 'LETTERS', 'PHRASES', 'MAX_TOOLS', 'SYSTEM', 'FAMILIES', 'COMPOSED', 'DRILLS',
            'TRAIN_COUNTS', 'INVENTED_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'SMALL_TRAIN_COUNTS',
            'SMALL_HELD_OUT_COUNTS', 'SMALL_SYNONYM_COUNTS', 'ToolCard', 'invented', 'offer', 'Split', 'split_world',
-           'Fact', 'draw_fact', 'choose_cards', 'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup',
-           'two_lookups', 'chain', 'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks',
-           'first_tasks', 'small_tasks', 'write_default_tasks']
+           'Fact', 'true_value', 'choose_cards', 'Maker', 'make_prompt', 'Draft', 'lookup', 'two_lookups', 'chain',
+           'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks', 'first_tasks',
+           'small_tasks', 'write_default_tasks']
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8add6b86
 import random
@@ -158,52 +158,63 @@ class Fact:
         return rng.choice(PHRASES[self.kind]).format(who=who, day=self.day)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #3792bfd6
-def _value(world: World, kind: str, symbol: str, day: str) -> str | None:
+def true_value(
+    world: World,
+    kind: str,  # a key of PHRASES
+    symbol: str,
+    day: str = "",  # for "close"
+) -> str | None:  # None: there is none
     "The world's value of a fact, printed as JSON prints it."
-    company, quote = world.by_symbol[symbol], world.quote(symbol)
     if kind == "close": return str(next(bar.close for bar in world.bars(symbol) if bar.day == day))
-    value = quote[kind] if kind in quote else getattr(company, kind)
+    quote = world.quote(symbol)
+    value = quote[kind] if kind in quote else getattr(world.by_symbol[symbol], kind)
     return None if value is None else str(value)
 
-def draw_fact(
-    world: World,
-    split: Split,
-    rng: random.Random,
-    kind: str = "",  # a key of PHRASES; any when empty
-    company: Company | None = None,  # of the split; any when None
-) -> Fact:
-    "A fact that has a value."
-    while True:
-        drawn = kind or rng.choice(list(PHRASES))
-        symbol = (company or rng.choice(split.companies)).symbol
-        day = rng.choice(split.days) if drawn == "close" else ""
-        fact = Fact(drawn, symbol, _value(world, drawn, symbol, day), day)
-        if fact.value is not None: return fact
-        if company and kind: raise ValueError(f"{symbol} has no {drawn}")
-
 # %% ../../nbs/05_tasks/00_rules.ipynb #21bbdf43
-MAX_TOOLS = 4
-
-def choose_cards(kinds: list[str], rng: random.Random) -> dict[str, ToolCard] | None:
+def choose_cards(kinds: Iterable[str], rng: random.Random) -> dict[str, ToolCard] | None:
     "Fact kind -> the one chosen card that gives it; None where the choice is ambiguous."
     chosen = {}
     for kind in kinds: chosen[kind] = rng.choice([card for card in CARDS if kind in card.gives])
     given = sum((card.gives for card in set(chosen.values())), ())
     return chosen if all(given.count(kind) == 1 for kind in kinds) else None
 
-def choose_tools(
-    kinds: list[str],  # the kinds of facts the task needs
-    names: str | Callable,  # how they are shown
-    rng: random.Random,
-) -> tuple[dict[str, ToolCard], list[OfferedTool]]:  # the card of each kind, and the offer in random order
-    "The cards a task needs, and the tools it offers."
-    while not (chosen := choose_cards(kinds, rng)): pass
-    needed = list(dict.fromkeys(chosen.values()))
-    others = [card for card in CARDS if card not in needed and not set(card.gives) & set(kinds)]
-    extra = rng.sample(others, rng.randint(max(0, 2 - len(needed)), MAX_TOOLS - len(needed)))
-    tools: list[OfferedTool] = []
-    while len({tool.name for tool in tools}) < len(needed) + len(extra): tools = [offer(card, names, rng) for card in needed + extra]
-    return chosen, rng.sample(tools, len(tools))
+# %% ../../nbs/05_tasks/00_rules.ipynb #9b5d173f
+MAX_TOOLS = 4
+
+@dataclass
+class Maker:
+    "Draws facts and tools for the tasks of one file."
+    world: World
+    split: Split
+    names: str | Callable  # how tools are shown: train | held_out | invented, or a function of a Random
+    rng: random.Random = field(repr=False)
+
+    def fact(
+        self,
+        kind: str = "",  # a key of PHRASES; any when empty
+        company: Company | None = None,  # of the split; any when None
+    ) -> Fact:
+        "A fact that has a value."
+        while True:
+            drawn = kind or self.rng.choice(list(PHRASES))
+            symbol = (company or self.rng.choice(self.split.companies)).symbol
+            day = self.rng.choice(self.split.days) if drawn == "close" else ""
+            value = true_value(self.world, drawn, symbol, day)
+            if value is not None: return Fact(drawn, symbol, value, day)
+            if company and kind: raise ValueError(f"{symbol} has no {drawn}")
+
+    def tools(
+        self,
+        *kinds: str,  # of the facts that the task needs
+    ) -> tuple[dict[str, ToolCard], list[OfferedTool]]:  # the card of each kind, and the offer in random order
+        "The cards a task needs, and the tools it offers."
+        while not (chosen := choose_cards(kinds, self.rng)): pass
+        needed = list(dict.fromkeys(chosen.values()))
+        others = [card for card in CARDS if card not in needed and not set(card.gives) & set(kinds)]
+        cards = needed + self.rng.sample(others, self.rng.randint(max(0, 2 - len(needed)), MAX_TOOLS - len(needed)))
+        tools: list[OfferedTool] = []
+        while len({tool.name for tool in tools}) < len(cards): tools = [offer(card, self.names, self.rng) for card in cards]
+        return chosen, self.rng.sample(tools, len(tools))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #96f348e6
 SYSTEM = ('Synthetic data. Tools:\n{tools}\nCall: <tool_call>{{"name":..,"arguments":{{..}}}}</tool_call>\n'
@@ -224,17 +235,6 @@ class Draft:
     facts: dict[str, str]  # what the calls give, by name
     complexity: str = "simple"
     state_check: dict | None = None
-
-@dataclass
-class Maker:
-    "What drafts are drawn from."
-    world: World
-    split: Split
-    names: str | Callable  # how tools are shown
-    rng: random.Random = field(repr=False)
-
-    def fact(self, kind: str = "", company: Company | None = None) -> Fact: return draw_fact(self.world, self.split, self.rng, kind, company)
-    def tools(self, *kinds: str) -> tuple[dict[str, ToolCard], list[OfferedTool]]: return choose_tools(list(kinds), self.names, self.rng)
 
 def _ask(phrase: str, rng: random.Random) -> str:
     return rng.choice(("What is {}?", "Give {}.", "Tell me {}.", "Find {}.")).format(phrase)
