@@ -47,6 +47,12 @@ def play(model: str, steps: int) -> dict:
         return describe(run)
 
 
+def reward_of(line: dict) -> float | None:
+    "The reward in a line of trajectories.jsonl, of the record's form or of today's (the record wrote a sum of no terms as 0, not as 0.0)."
+    outcome = line.get("outcome") or line
+    return outcome["reward"] if outcome["reward"] is None or any(outcome["rewards"].values()) else 0
+
+
 def describe(run: Path) -> dict:
     "A run's folder as digests a step, its metrics and its results."
     played = {}
@@ -55,7 +61,7 @@ def describe(run: Path) -> dict:
     for metrics in lines(run / "metrics.jsonl"):
         episodes = played[metrics["step"] - 1]
         steps.append({"ids": digest([t["ids"] for t in episodes]), "logprobs": digest([t["logprobs"] for t in episodes]),
-                      "rewards": digest([t["reward"] for t in episodes]),
+                      "rewards": digest([reward_of(t) for t in episodes]),
                       "metrics": {name: value for name, value in metrics.items() if name != "seconds"}})
     result = json.loads((run / "result.json").read_text())
     heldout = {when: digest({name: part[when] for name, part in result.items() if isinstance(part, dict) and when in part}) for when in ("before", "after")}

@@ -78,7 +78,7 @@ def test_wrong_input_is_refused(refusals, case):
     assert done.returncode != 0
     assert re.search(CASES[case][-1], done.said.strip().splitlines()[-1]), done.said[-500:]
     assert not (folder/"outputs").exists()
-    loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "load_policy(" in "".join(c["source"])]
+    loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 

@@ -114,7 +114,9 @@ def live(name: str, monkeypatch, timeout: float = 15.0):
     with serving(getattr(fake_apis, name)) as api:
         here = {"server": f"mcp_grpo.servers.{name}:make_server", "options": {"live": True, "base_url": api.url, "timeout": timeout}, "isolation": "shared"}
         apart = {"command": sys.executable, "args": slack_command(api.url, timeout=timeout), "env": {variable: KEY, "PYTHONPATH": str(ROOT)}, "isolation": "shared"}
-        if name == "slack": monkeypatch.setattr(stdio, "PLAYERS", ())  # this process has played episodes; a test below shows what that prevents
+        if name == "slack":  # this process has played episodes; a test below shows what that prevents
+            monkeypatch.setattr(stdio, "_plays", False)
+            monkeypatch.delenv(stdio.PLAYED, raising=False)
         yield ServerSpec(name, start_timeout=60.0, **(apart if name == "slack" else here)), api
 
 
@@ -242,12 +244,12 @@ def test_no_training_path_leads_to_the_real_slack(monkeypatch):
             assert "live" not in spec.options and not any("live" in word for word in spec.args) and not spec.pass_env and set(spec.env) <= {"PYTHONPATH"}
     with pytest.raises(TypeError): Session(ServerSpec("slack", server="mcp_grpo.servers.slack:make_server", options={"live": True}))
     monkeypatch.setenv("SLACK_BOT_TOKEN", KEY)
-    importlib.import_module("mcp_grpo.env.action")
+    importlib.import_module("mcp_grpo.env.episode")
     with pytest.raises(Failed, match="process that trains or plays episodes"): slack.LiveSlack(["T1"], ["C1"], live=True)
 
 
 def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
-    importlib.import_module("mcp_grpo.env.action")
+    importlib.import_module("mcp_grpo.env.episode")
     with live("slack", monkeypatch) as (spec, api):
         monkeypatch.undo()
         with pytest.raises(SessionError, match="process that trains or plays episodes"): calls(spec, [])
@@ -256,7 +258,7 @@ def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
 
 def test_slack_that_was_there_before_training_falls_silent():
     pytest.importorskip("slack_sdk")
-    program = ("import json, sys\nfrom mcp_grpo.servers.slack import LiveSlack\nreal = LiveSlack(**json.loads(sys.argv[1]))\nimport mcp_grpo.env.action\n"
+    program = ("import json, sys\nfrom mcp_grpo.servers.slack import LiveSlack\nreal = LiveSlack(**json.loads(sys.argv[1]))\nimport mcp_grpo.env.episode\n"
                "real.post('C1', 'hello')")
     with serving(fake_apis.slack) as api:
         command = [sys.executable, "-c", program, slack_command(api.url)[-1]]

@@ -7,7 +7,7 @@ from conftest import ROOT, TINY, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
-from mcp_grpo.model.policy import load_policy
+from mcp_grpo.model.policy import open_policy
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
@@ -24,7 +24,7 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     assert printed.count("\r") == 0  # no progress bars
     assert set((out/"training.log").read_text().splitlines()) <= set(printed.splitlines())
 
-    assert load_policy(load_config(model={"name": str(out/"model")}).model).model.config.vocab_size  # a model like any other
+    assert open_policy(load_config(model={"name": str(out/"model")})).model.config.vocab_size  # a model like any other
 
     result = json.loads((out/"result.json").read_text())
     assert {"mode", "model", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)

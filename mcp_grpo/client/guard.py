@@ -7,7 +7,8 @@ __all__ = ['log', 'SECRET_NAMES', 'STEPS', 'SCHEMA_CHARACTERS', 'SCHEMA_DEPTH', 
            'DESCRIPTION_CHARACTERS', 'LONGEST_PAUSE', 'RATE_LIMITED', 'TOO_LARGE', 'NO_ANSWER', 'FAULT_OF_CODE',
            'translate', 'secret_values', 'redact', 'register_secret', 'server_secrets', 'result_size', 'compile_schema',
            'load_validator', 'PlainTypes', 'plain_types', 'bounded_tools', 'Toolbox', 'PinError', 'tools_digest',
-           'check_pin', 'Bucket', 'Gate', 'backoff', 'refusal_seconds', 'GuardedTransport', 'http_client']
+           'check_pin', 'Bucket', 'Gate', 'backoff', 'retry_after_seconds', 'refusal_seconds', 'GuardedTransport',
+           'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
 import email.utils, functools, hashlib, importlib, json, logging, math, random, threading, time, urllib.request
@@ -459,18 +460,25 @@ def _stand_in(request: httpx2.Request, code: int, message: str) -> httpx2.Respon
     return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request)
 
 # %% ../../nbs/01_client/01_guard.ipynb #d7da78bc
+def retry_after_seconds(
+    header: str | None,  # the value of a Retry-After header: seconds or an HTTP date
+) -> float | None:  # None where there is no header, or none that can be read
+    "How long a service asks to be left alone."
+    try: seconds = float(header)
+    except (TypeError, ValueError):
+        try: seconds = (email.utils.parsedate_to_datetime(header) - datetime.now(timezone.utc)).total_seconds()
+        except (TypeError, ValueError): return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
 def refusal_seconds(
     response: httpx2.Response,
     attempt: int,  # how often this request was refused before
 ) -> float | None:  # None where the server did not refuse
-    "How long a server that is busy asks to be left alone."
-    told = response.headers.get("retry-after")
-    if response.status_code != 429 and (response.status_code != 503 or told is None): return None
-    try: seconds = float(told)
-    except (TypeError, ValueError):
-        try: seconds = (email.utils.parsedate_to_datetime(told) - datetime.now(timezone.utc)).total_seconds()
-        except (TypeError, ValueError): return backoff(attempt)
-    return max(0.0, seconds) if math.isfinite(seconds) else backoff(attempt)
+    "How long to wait before a refused request is sent again."
+    header = response.headers.get("retry-after")
+    if response.status_code != 429 and (response.status_code != 503 or header is None): return None
+    seconds = retry_after_seconds(header)
+    return backoff(attempt) if seconds is None else seconds
 
 # %% ../../nbs/01_client/01_guard.ipynb #ede9dfd1
 def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:

@@ -10,7 +10,7 @@ __all__ = ['log', 'MAKERS', 'STALE_SECONDS', 'together', 'files_digest', 'settin
 import asyncio, hashlib, json, logging, os, secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from time import monotonic
@@ -619,7 +619,7 @@ class Pool:
         if self._loop is not asyncio.get_running_loop():
             raise RuntimeError("the pool was opened on another event loop; after open() use run_sync(pool.lease, names).")
 
-# %% ../../nbs/01_client/06_pool.ipynb #a97aaaf8
+# %% ../../nbs/01_client/06_pool.ipynb #3fa66982
 def open_pool(
     cfg: Config,  # its section `servers` counts
     root: str | Path | None = None,  # where a relative path of the tape begins; None: the nearest folder with `experiments/`, else the working folder
@@ -630,7 +630,7 @@ def open_pool(
     if asked.file: specs |= from_mcp_servers(find_path(asked.file, "server file"))
     for name in asked.pins:
         if name not in specs: raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
-    specs = {name: replace(spec, pin=asked.pins.get(name, spec.pin)) for name, spec in specs.items()}
+    specs = {name: spec.model_copy(update={"pin": asked.pins.get(name, spec.pin)}) for name, spec in specs.items()}
     if root is None: root = next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
     tape = Tape(Path(root)/asked.tape, asked.tape_mode) if asked.tape else None
     return Pool(specs, tape, owns_tape=True).open()

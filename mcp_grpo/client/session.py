@@ -162,7 +162,7 @@ class MemoryTransport:
         with anyio.CancelScope(shield=True): _, left = await asyncio.wait(self._calls, timeout=LAST_SECONDS)
         if left: log.warning("%d calls of server '%s' did not end and were abandoned", len(left), self._server.name)
 
-# %% ../../nbs/01_client/04_session.ipynb #aa833d6a
+# %% ../../nbs/01_client/04_session.ipynb #60a32162
 MAX_ERRLOG = 8 * 2**20  # bytes of error output that are kept; with more, what is there is dropped
 ERRLOG_SECONDS = 0.5  # between two looks at how much there is
 

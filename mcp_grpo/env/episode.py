@@ -17,9 +17,12 @@ import anyio
 from ..client.pool import Pool, together
 from ..client.session import SessionError, run_sync
 from ..client.spec import embedded_specs
+from ..client.stdio import mark_player
 from .action import Action, Call, observation, parse_action, resolve
 from .reward import Invalid, Record, ToolEvent, needs_state, score, succeeded
 from ..task import OfferedTool, Task
+
+mark_player()  # this process plays episodes: the real Slack refuses to work in it and below it
 
 # %% ../../nbs/04_env/03_episode.ipynb #bc73e545
 @dataclass(frozen=True)
@@ -32,10 +35,10 @@ class Step:
 class Outcome:
     "A finished episode."
     reward: float | None    # None: it cannot be known, leave the episode out
-    rewards: dict           # term -> [(turn, weighted value)]
+    rewards: dict[str, list[tuple[int, float]]]   # term -> [(turn, weighted value)]
     success: bool           # whether the task was done
     end: str                # see the table
-    events: list            # list[ToolEvent], in the order called
+    events: list[ToolEvent] # in the order called
     answer: str | None      # the final answer's text
     reason: str = ""        # of an abort: one sentence
     turns: int = 0          # policy turns taken

@@ -16,9 +16,9 @@ from .policy import Policy
 
 # %% ../../nbs/06_model/03_tree.ipynb #bd2773f9
 def split_row(
-    ids: list[int], # tokens of a trajectory, the last of them sampled
-    sampled: list[int], # 1 where the policy produced the token
-) -> tuple[tuple[int, ...], list[int]]: # prompt; what is fed of the completion
+    ids: list[int],  # tokens of a trajectory, the last of them sampled
+    sampled: list[int],  # 1 where the policy produced the token
+) -> tuple[tuple[int, ...], list[int]]:  # prompt; what is fed of the completion
     "Cut a row where the policy first speaks."
     if not any(sampled): raise ValueError("A row without a sampled token has nothing to score: leave it out.")
     if sampled[0]: raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
@@ -31,9 +31,9 @@ def _up(n: int, to: int = 16) -> int: return -(-n // to) * to
 class Chunk:
     "Stretches of the flat row that pass through attention as one rectangle."
     def __init__(self,
-        start: int, # where they begin in the flat row, one after the other
-        lengths: list[int], # of the stretches, longest first
-        parent: tuple[int, int] | None, # start and length of the prompt that they see, too
+        start: int,  # where they begin in the flat row, one after the other
+        lengths: list[int],  # of the stretches, longest first
+        parent: tuple[int, int] | None,  # start and length of the prompt that they see, too
         device: torch.device | str = "cpu",
     ):
         self.tokens, self.rows, self.width = slice(start, start + sum(lengths)), len(lengths), _up(lengths[0])
@@ -43,7 +43,7 @@ class Chunk:
         self.shared = _up(self.parent.stop - self.parent.start)
         self.bias = self._bias().to(device)
 
-    def _bias(self) -> Tensor: # [width, shared + width]: 0 where a token may look, -inf elsewhere
+    def _bias(self) -> Tensor:  # [width, shared + width]: 0 where a token may look, -inf elsewhere
         "The parent without its padding, then oneself up to now."
         parent = torch.zeros(self.width, self.shared)
         parent[:, self.parent.stop - self.parent.start:] = float("-inf")
@@ -51,9 +51,9 @@ class Chunk:
 
 # %% ../../nbs/06_model/03_tree.ipynb #5f2dd720
 def make_chunks(
-    start: int, # where the stretches begin in the flat row
-    lengths: list[int], # longest first; empty ones come last and take no part
-    parent: tuple[int, int] | None, # start and length of their prompt
+    start: int,  # where the stretches begin in the flat row
+    lengths: list[int],  # longest first; empty ones come last and take no part
+    parent: tuple[int, int] | None,  # start and length of their prompt
     device: torch.device | str = "cpu",
 ) -> list[Chunk]:
     "Cut stretches into chunks alike in length."
@@ -71,9 +71,9 @@ def make_chunks(
 class PrefixTree:
     "Rows as a flat row of tokens in which every distinct prompt stands once."
     def __init__(self,
-        ids: list[list[int]], # tokens of each row
-        sampled: list[list[int]], # 1 where the policy produced the token; as long as `ids`
-        device: torch.device | str = "cpu", # where the model lies
+        ids: list[list[int]],  # tokens of each row
+        sampled: list[list[int]],  # 1 where the policy produced the token; as long as `ids`
+        device: torch.device | str = "cpu",  # where the model lies
     ):
         parts = [split_row(i, s) for i, s in zip(ids, sampled)]
         children: dict[tuple, list[int]] = {}
@@ -82,7 +82,7 @@ class PrefixTree:
         flat = [t for p in prompts for t in p]
         where = [i for p in prompts for i in range(len(p))]
         self.chunks = make_chunks(0, [len(p) for p in prompts], None, device)
-        begin, before = 0, {} # before[r]: the places of a row's prompt's last token, and of its own first
+        begin, before = 0, {}  # before[r]: the places of a row's prompt's last token, and of its own first
         for p in prompts:
             rows = sorted(children[p], key=lambda r: -len(parts[r][1]))
             self.chunks += make_chunks(len(flat), [len(parts[r][1]) for r in rows], (begin, len(p)), device)
@@ -99,10 +99,10 @@ class PrefixTree:
 
 # %% ../../nbs/06_model/03_tree.ipynb #51c5fe13
 def pack_tree(
-    ids: list[list[int]], # tokens of each row
-    sampled: list[list[int]], # 1 where the policy produced the token
-    budget: int, # tokens on the flat row of a micro-batch; a longer row stands alone
-) -> list[list[int]]: # indices of the rows of each micro-batch
+    ids: list[list[int]],  # tokens of each row
+    sampled: list[list[int]],  # 1 where the policy produced the token
+    budget: int,  # tokens on the flat row of a micro-batch; a longer row stands alone
+) -> list[list[int]]:  # indices of the rows of each micro-batch
     "Cut a batch into micro-batches, rows of a prompt together."
     parts = [split_row(i, s) for i, s in zip(ids, sampled)]
     out, room, held = [], 0, set()
@@ -115,34 +115,34 @@ def pack_tree(
     return out
 
 # %% ../../nbs/06_model/03_tree.ipynb #7b1b1716
-def _block(x: Tensor, c: Chunk) -> Tensor: # [tokens, heads, dim] -> [heads, rows, width, dim]
+def _block(x: Tensor, c: Chunk) -> Tensor:  # [tokens, heads, dim] -> [heads, rows, width, dim]
     "A chunk's tokens as a padded rectangle."
     out = x.new_zeros(c.rows * c.width, *x.shape[1:]).index_copy_(0, c.slots, x[c.tokens])
     return out.view(c.rows, c.width, *x.shape[1:]).permute(2, 0, 1, 3)
 
-def _flat(x: Tensor, c: Chunk) -> Tensor: # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
+def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
     "And back: what is not padding."
     return x.permute(1, 2, 0, 3).reshape(c.rows * c.width, x.shape[0], x.shape[3]).index_select(0, c.slots)
 
-def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor: # [kv * rows, group * width, dim]
+def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor:  # [kv * rows, group * width, dim]
     "Queries by key head."
     h, d = q.shape[1:]
     return _block(q, c).view(kv, h // kv, c.rows, c.width, d).transpose(1, 2).reshape(kv * c.rows, -1, d)
 
-def _keys(k: Tensor, c: Chunk) -> Tensor: # [kv * rows, shared + width, dim]
+def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
     "Keys (or values): the parent's, then one's own."
     kv, d = k.shape[1:]
     parent = k.new_zeros(kv, c.shared, d)
     parent[:, :c.parent.stop - c.parent.start] = k[c.parent].transpose(0, 1)
     return torch.cat([parent[:, None].expand(-1, c.rows, -1, -1), _block(k, c)], 2).view(kv * c.rows, -1, d)
 
-def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor: # [kv * rows, group * width, shared + width]
+def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, shared + width]
     "Who looks at whom, and how much."
     bias = c.bias.to(q.dtype).repeat(q.shape[1] // c.width, 1)
     return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale).softmax(-1)
 
 # %% ../../nbs/06_model/03_tree.ipynb #b639dda5
-def _heads(x: Tensor, c: Chunk, h: int) -> Tensor: # [kv * rows, group * width, dim] -> [tokens of the chunk, h, dim]
+def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width, dim] -> [tokens of the chunk, h, dim]
     "Undo `_queries`."
     kv, d = len(x) // c.rows, x.shape[-1]
     return _flat(x.view(kv, c.rows, h // kv, c.width, d).transpose(1, 2).reshape(h, c.rows, c.width, d), c)
@@ -205,8 +205,8 @@ register_layout("mcp_grpo_tree", _tree_forward)
 
 # %% ../../nbs/06_model/03_tree.ipynb #98ad2d01
 def why_not(
-    model: nn.Module, # a causal language model, or a peft model around one
-) -> str: # empty if a tree is exact; else the reason
+    model: nn.Module,  # a causal language model, or a peft model around one
+) -> str:  # empty if a tree is exact; else the reason
     "Say why this model cannot learn from a prefix tree."
     if odd := partial_attention(model): return odd
     config = model.config.get_text_config()
@@ -216,9 +216,9 @@ def why_not(
 
 # %% ../../nbs/06_model/03_tree.ipynb #0b347fe3
 def tree_hidden(
-    causal: nn.Module, # a causal language model without a reason in `why_not`
-    tree: PrefixTree, # what to run through it
-) -> Tensor: # [targets, hidden] the states that predict `tree.targets`
+    causal: nn.Module,  # a causal language model without a reason in `why_not`
+    tree: PrefixTree,  # what to run through it
+) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
     with attention_layout(causal, "mcp_grpo_tree"):
         out = Policy.backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)

@@ -43,18 +43,15 @@ class Unit:
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #b5f460a4
 def make_units(
-    tasks: list,  # list[Task]
-    trajectories: list,  # one a task, in the same order
+    trajectories: list,  # list[Trajectory], one a task
 ) -> list[Unit]:
-    "Join tasks to units: all of a unit's episodes must succeed, and none may be aborted."
+    "Join trajectories to units: all of a unit's episodes must succeed, and none may be aborted."
     members = {}
-    for task, trajectory in zip(tasks, trajectories, strict=True):
-        members.setdefault((task.data_source, task.pair or task.task_id), []).append((task, trajectory))
+    for t in trajectories: members.setdefault((t.data_source, t.pair or t.task_id), []).append(t)
     units = []
-    for (source, key), pairs in members.items():
-        found = [t for _, t in pairs]
-        success = None if any(t.reward is None for t in found) else all(t.success for t in found)
-        family = "+".join(dict.fromkeys(task.family for task, _ in pairs))
+    for (source, key), found in members.items():
+        success = None if any(t.outcome.reward is None for t in found) else all(t.outcome.success for t in found)
+        family = "+".join(dict.fromkeys(t.family for t in found))
         units.append(Unit(key, family, source, success, found))
     return units
 
@@ -135,7 +132,7 @@ async def evaluate_async(engine, tasks: list, pool, chat, cfg: EvaluateConfig, r
     for start in range(0, len(tasks), at_once):
         groups = await collect(tasks[start:start + at_once], engine, pool, chat, sampling, run=run, max_tokens=rollout.max_tokens, seed=seed)
         found += [g[0] for g in groups]
-    return Evaluation(make_units(tasks, found))
+    return Evaluation(make_units(found))
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #448cd409
 def choose(

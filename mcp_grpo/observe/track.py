@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Iterable
 
 from ..config import Config, ConfigError, save_config
-from ..rollout.trajectory import Trajectory, to_json
+from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941
 def run_folder(
@@ -117,7 +117,7 @@ class RunLog:
 # %% ../../nbs/09_observe/00_track.ipynb #452fdda2
 def _write_step(log: RunLog, metrics: dict, trajectories: Iterable[Trajectory]) -> None:
     "The trajectories first, so that a step with metrics has all its trajectories."
-    log.write("trajectories.jsonl", (to_json(t) for t in trajectories))
+    log.write("trajectories.jsonl", (t.model_dump_json() for t in trajectories))
     log.write("metrics.jsonl", [json.dumps(metrics, ensure_ascii=False, allow_nan=False)])
     log.metrics.append(metrics)
     if log.also: log.also(metrics)

@@ -143,9 +143,9 @@ def heading(
     prefix: str = "",
 ) -> str:
     "One line that says how an episode went."
-    reward = "no reward" if trajectory.reward is None else f"reward {trajectory.reward:.2f}"
-    calls = sum(1 for _ in trajectory.events)
-    return f"{prefix}{trajectory.task_id} ({trajectory.family}): {'success' if trajectory.success else 'no success'}, {reward}, {calls} calls, ended by {trajectory.end}"
+    outcome = trajectory.outcome
+    reward = "no reward" if outcome.reward is None else f"reward {outcome.reward:.2f}"
+    return f"{prefix}{trajectory.task_id} ({trajectory.family}): {'success' if outcome.success else 'no success'}, {reward}, {len(outcome.events)} calls, ended by {outcome.end}"
 
 # %% ../../nbs/09_observe/02_view.ipynb #c63a1a26
 def show_trajectory(

@@ -6,7 +6,7 @@
 __all__ = ['converse', 'run_episode', 'episode_keys', 'check_room', 'collect', 'collect_sync']
 
 # %% ../../nbs/07_rollout/04_collect.ipynb #1915b55c
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import anyio
 
@@ -27,12 +27,12 @@ async def converse(episode: Episode, engine: Engine, chat: Chat, sampling: Sampl
     while not episode.done and (room := max_tokens - len(trajectory.ids)) > 0:
         limited = replace(sampling, max_new_tokens=min(room, sampling.max_new_tokens))
         said = await engine.generate(trajectory.ids, limited, (*trajectory.key, turn))
-        trajectory.say(said.ids, said.logprobs, said.policy_version, said.finish_reason)
+        trajectory.append_sampled(said.ids, said.logprobs, said.policy_version, said.finish_reason)
         step = await episode.step(chat.decode(said.ids), truncated=said.finish_reason == "length")
         if step.done: return
         heard = chat.observation_ids(step.observations)
         if len(trajectory.ids) + len(heard) >= max_tokens: return
-        trajectory.hear(heard)
+        trajectory.append_observation(heard)
         turn += 1
 
 # %% ../../nbs/07_rollout/04_collect.ipynb #742028c8
@@ -45,16 +45,15 @@ async def run_episode(task: Task, engine: Engine, pool: Pool, chat: Chat, sampli
     episode = Episode(task, pool)
     try:
         prompt = chat.prompt_ids(await episode.start())
-        trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, group=group, sample=key[-1], key=list(key))
+        trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source,
+                                      group=group, sample=key[-1], key=key)
         await converse(episode, engine, chat, sampling, max_tokens, trajectory)
-        outcome = await episode.finish()
+        trajectory.outcome = await episode.finish()
     except BaseException as error:
         with anyio.CancelScope(shield=True): await episode.__aexit__(type(error), error, None)
         raise
     finally:
         with anyio.CancelScope(shield=True): await engine.release(key)
-    for name in ("rewards", "reward", "success", "end", "reason", "answer"): setattr(trajectory, name, getattr(outcome, name))
-    trajectory.events = [asdict(event) for event in outcome.events]
     return trajectory.check()
 
 # %% ../../nbs/07_rollout/04_collect.ipynb #9649776b

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..env.action import tool_prompt
-from ..servers.world import TRADING_DAYS, World, _word, open_world
+from ..servers.world import TRADING_DAYS, World, invented_word, open_world
 from ..task import COMPLEXITIES, OfferedTool, Task, write_tasks
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8bda0894
@@ -77,7 +77,7 @@ def invented(rng: random.Random) -> str:
     def word():
         match rng.randrange(3):
             case 0: return rng.choice(_WORDS)
-            case 1: return _word(rng, rng.choice((1, 2))).lower()
+            case 1: return invented_word(rng, rng.choice((1, 2))).lower()
         return "".join(rng.choices(LETTERS, k=rng.randint(3, 6)))
     while (name := "_".join(word() for _ in range(rng.choice((1, 2))))) in _NAMES: pass
     return name

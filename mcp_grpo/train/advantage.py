@@ -13,22 +13,22 @@ from torch import Tensor
 
 # %% ../../nbs/08_train/00_advantage.ipynb #81f15bd5
 def grpo(
-    rewards: Tensor, # [n] valid rewards of one group
-) -> Tensor: # [n]
+    rewards: Tensor,  # [n] valid rewards of one group
+) -> Tensor:  # [n]
     "`(r - mean) / (std + 1e-6)`"
     return (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-6)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #69ad1b7b
 def dr_grpo(
-    rewards: Tensor, # [n] valid rewards of one group
-) -> Tensor: # [n]
+    rewards: Tensor,  # [n] valid rewards of one group
+) -> Tensor:  # [n]
     "`r - mean`"
     return rewards - rewards.mean()
 
 # %% ../../nbs/08_train/00_advantage.ipynb #6978352a
 def rloo(
-    rewards: Tensor, # [n] valid rewards of one group
-) -> Tensor: # [n]
+    rewards: Tensor,  # [n] valid rewards of one group
+) -> Tensor:  # [n]
     "`r - mean of the others`"
     n = len(rewards)
     return (rewards - rewards.mean()) * n / max(n - 1, 1)
@@ -37,8 +37,8 @@ def rloo(
 ADVANTAGES: dict[str, Callable[[Tensor], Tensor]] = dict(grpo=grpo, dr_grpo=dr_grpo, rloo=rloo, shuffled=grpo)
 
 def _group(
-    rewards: list[float | None], # of one group; None is invalid
-    method: Callable[[Tensor], Tensor], # one of the functions above
+    rewards: list[float | None],  # of one group; None is invalid
+    method: Callable[[Tensor], Tensor],  # one of the functions above
 ) -> list[float | None]:
     "The advantages of one group, None where the reward is."
     valid = torch.tensor([r for r in rewards if r is not None], dtype=torch.float64)
@@ -48,8 +48,8 @@ def _group(
 
 # %% ../../nbs/08_train/00_advantage.ipynb #cbb86a04
 def _shuffle(
-    groups: list[list[float | None]], # advantages
-    generator: torch.Generator | None, # None draws from torch's global generator
+    groups: list[list[float | None]],  # advantages
+    generator: torch.Generator | None,  # None draws from torch's global generator
 ) -> list[list[float | None]]:
     "Deal the valid advantages out again over the whole batch."
     flat = [a for g in groups for a in g if a is not None]
@@ -57,10 +57,10 @@ def _shuffle(
     return [[None if a is None else next(dealt) for a in g] for g in groups]
 
 def advantages(
-    groups: list[list[float | None]], # rewards, one list a group; None is invalid
-    kind: str = "grpo", # a key of `ADVANTAGES`
-    generator: torch.Generator | None = None, # makes "shuffled" repeatable
-) -> list[list[float | None]]: # in the same places; None where the reward is, 0 where a group has no spread
+    groups: list[list[float | None]],  # rewards, one list a group; None is invalid
+    kind: str = "grpo",  # a key of `ADVANTAGES`
+    generator: torch.Generator | None = None,  # makes "shuffled" repeatable
+) -> list[list[float | None]]:  # in the same places; None where the reward is, 0 where a group has no spread
     "One advantage for every valid reward of a batch."
     if kind not in ADVANTAGES: raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
     out = [_group(g, ADVANTAGES[kind]) for g in groups]

@@ -22,7 +22,7 @@ class CheckpointError(ValueError):
     "A checkpoint that cannot be written or does not fit; the message says why."
 
 def sync(
-    path: Path, # a file or a folder
+    path: Path,  # a file or a folder
 ):
     "Force it to disk."
     handle = os.open(path, os.O_RDONLY)
@@ -30,15 +30,15 @@ def sync(
     finally: os.close(handle)
 
 def digest(
-    path: Path, # a file
-) -> str: # sha256, hexadecimal
+    path: Path,  # a file
+) -> str:  # sha256, hexadecimal
     "The digest of a file's content."
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #a0ae557a
 def commit(
-    target: Path, # the folder to make; must not exist
-    fill, # function of a folder, writes files into it
+    target: Path,  # the folder to make; must not exist
+    fill,  # function of a folder, writes files into it
 ):
     "Make `target` in one piece."
     if target.exists(): raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
@@ -54,7 +54,7 @@ def commit(
     sync(target.parent)
 
 def is_whole(
-    target: Path, # a folder made by `commit`
+    target: Path,  # a folder made by `commit`
 ) -> bool:
     "Are all files of the manifest there, as they were written?"
     try:
@@ -64,17 +64,17 @@ def is_whole(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #12ce1744
 def optimizer_tensors(
-    policy: Policy, # gives the names
-    optimizer: torch.optim.Optimizer, # over the policy's trainable parameters
-) -> dict[str, Tensor]: # "<parameter>/<field>" -> tensor
+    policy: Policy,  # gives the names
+    optimizer: torch.optim.Optimizer,  # over the policy's trainable parameters
+) -> dict[str, Tensor]:  # "<parameter>/<field>" -> tensor
     "The optimizer's state, flat."
     return {f"{name}/{field}": torch.as_tensor(value).detach().clone().contiguous()
             for name, p in policy.trainable().items() for field, value in optimizer.state.get(p, {}).items()}
 
 def load_optimizer(
-    policy: Policy, # gives the names
-    optimizer: torch.optim.Optimizer, # gets the state
-    tensors: dict[str, Tensor], # from `optimizer_tensors`
+    policy: Policy,  # gives the names
+    optimizer: torch.optim.Optimizer,  # gets the state
+    tensors: dict[str, Tensor],  # from `optimizer_tensors`
 ):
     "Put the state back; whatever the optimizer held before is gone."
     optimizer.state.clear()
@@ -85,8 +85,8 @@ def load_optimizer(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #110390b3
 def check_shapes(
-    policy: Policy, # that is to get the weights
-    tensors: dict[str, Tensor], # by parameter name
+    policy: Policy,  # that is to get the weights
+    tensors: dict[str, Tensor],  # by parameter name
 ):
     "Refuse weights that are not of this policy."
     wanted, found = ({n: tuple(x.shape) for n, x in d.items()} for d in (policy.trainable(), tensors))
@@ -95,8 +95,8 @@ def check_shapes(
                                   "resume with the model settings it was made with.")
 
 def load_weights(
-    policy: Policy, # gets the weights
-    tensors: dict[str, Tensor], # by parameter name
+    policy: Policy,  # gets the weights
+    tensors: dict[str, Tensor],  # by parameter name
 ):
     "Copy the trainable weights in place, so that an engine that shares them has them too."
     check_shapes(policy, tensors)
@@ -105,21 +105,21 @@ def load_weights(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #d97cdd92
 def checkpoints(
-    folder: str | Path, # of the run
-) -> list[Path]: # newest first; whole or not
+    folder: str | Path,  # of the run
+) -> list[Path]:  # newest first; whole or not
     "The checkpoints in a folder."
     return sorted(Path(folder).glob("step-*"), reverse=True)
 
 def newest(
-    folder: str | Path, # of the run
-) -> Path | None: # a checkpoint
+    folder: str | Path,  # of the run
+) -> Path | None:  # a checkpoint
     "The newest checkpoint that is whole."
     return next(filter(is_whole, checkpoints(folder)), None)
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #273a7c21
 def check_resumable(
-    folder: str | Path, # of the run's checkpoints
-    cfg, # a `Config`, as the run is to go on
+    folder: str | Path,  # of the run's checkpoints
+    cfg,  # a `Config`, as the run is to go on
 ):
     "Refuse to go on where there is nothing to go on from, or with another model or seed; needs no model."
     if (found := newest(folder)) is None: raise CheckpointError("There is no whole checkpoint to go on from; leave resume out and choose another name.")
@@ -135,8 +135,8 @@ def made_for(policy: Policy) -> dict:
     return dict(model=policy.name, lora=dict(rank=lora.r, alpha=lora.lora_alpha))
 
 def check_kind(
-    state: dict, # of a checkpoint
-    wanted: dict, # model and lora, as `made_for` gives them
+    state: dict,  # of a checkpoint
+    wanted: dict,  # model and lora, as `made_for` gives them
 ):
     "Refuse an adapter of another kind, or what was learnt from another model."
     if all(state[key] == wanted[key] for key in ("lora", "model")): return
@@ -145,13 +145,13 @@ def check_kind(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #b8ecf68d
 def save_checkpoint(
-    folder: str | Path, # of the run's checkpoints
-    step: int, # finished steps
-    policy: Policy, # whose trainable weights are saved
-    optimizer: torch.optim.Optimizer, # over them
-    extra: dict | None = None, # JSON
-    keep: int = 2, # older ones are deleted
-) -> Path: # the checkpoint
+    folder: str | Path,  # of the run's checkpoints
+    step: int,  # finished steps
+    policy: Policy,  # whose trainable weights are saved
+    optimizer: torch.optim.Optimizer,  # over them
+    extra: dict | None = None,  # JSON
+    keep: int = 2,  # older ones are deleted
+) -> Path:  # the checkpoint
     "Write a checkpoint that is there whole or not at all."
     def fill(part):
         save_file({n: p.detach().contiguous() for n, p in policy.trainable().items()}, part / "weights.safetensors")
@@ -165,10 +165,10 @@ def save_checkpoint(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #4d4d7ac9
 def load_latest(
-    folder: str | Path, # of the run's checkpoints; need not exist
-    policy: Policy, # gets the weights
-    optimizer: torch.optim.Optimizer | None = None, # gets its state
-) -> dict | None: # step, model, lora, extra; None if there is no whole checkpoint
+    folder: str | Path,  # of the run's checkpoints; need not exist
+    policy: Policy,  # gets the weights
+    optimizer: torch.optim.Optimizer | None = None,  # gets its state
+) -> dict | None:  # step, model, lora, extra; None if there is no whole checkpoint
     "Go back to the newest checkpoint that is whole."
     target = newest(folder)
     if target is None: return None
@@ -180,9 +180,9 @@ def load_latest(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba
 def export_model(
-    policy: Policy, # what was trained
-    target: str | Path, # the folder to make; must not exist
-) -> Path: # the folder
+    policy: Policy,  # what was trained
+    target: str | Path,  # the folder to make; must not exist
+) -> Path:  # the folder
     "Write the trained model as an ordinary Hugging Face folder."
     model = copy.deepcopy(policy.model).merge_and_unload() if policy.lora else policy.model
     def fill(part):

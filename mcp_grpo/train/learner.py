@@ -18,49 +18,49 @@ from torch import Tensor, nn
 
 from ..rollout.trajectory import Trajectory
 from .advantage import ADVANTAGES, advantages
-from ..model.logprob import multiplies_bfloat16, sampled_logprobs, token_logprobs
+from ..model.logprob import sampled_logprobs, token_logprobs
 from .loss import Tokens, find_loss, policy_loss, token_weights
-from ..model.policy import Policy
+from ..model.policy import Policy, multiplies_bfloat16
 from ..model.tree import PrefixTree, pack_tree, tree_hidden, why_not
 
 # %% ../../nbs/08_train/04_learner.ipynb #8a822236
 @dataclass
 class Row:
     "One trajectory, cut to what is needed to learn from it."
-    ids: list[int] # tokens as the model saw them
-    sampled: list[int] # 1 where the policy produced the token
-    logprobs: list[float] # as reported by the sampler; 0 elsewhere
-    advantage: float # finite; 0 if the reward was the group's mean
+    ids: list[int]  # tokens as the model saw them
+    sampled: list[int]  # 1 where the policy produced the token
+    logprobs: list[float]  # as reported by the sampler; 0 elsewhere
+    advantage: float  # finite; 0 if the reward was the group's mean
 
 def make_rows(
-    groups: list[list[Trajectory]], # a list for each task
-    kind: str = "grpo", # a key of `ADVANTAGES`
-    generator: torch.Generator | None = None, # for the kind "shuffled"
+    groups: list[list[Trajectory]],  # a list for each task
+    kind: str = "grpo",  # a key of `ADVANTAGES`
+    generator: torch.Generator | None = None,  # for the kind "shuffled"
 ) -> list[Row]:
     "The trajectories of the groups that teach something, with their advantages."
-    adv = advantages([[t.reward for t in g] for g in groups], kind, generator)
+    adv = advantages([[t.outcome.reward for t in g] for g in groups], kind, generator)
     pairs = [(t, a) for g, h in zip(groups, adv) if any(h) for t, a in zip(g, h) if a is not None and any(t.sampled)]
     def cut(t): return len(t.sampled) - list(t.sampled)[::-1].index(1)
     return [Row(list(t.ids[:cut(t)]), list(t.sampled[:cut(t)]), list(t.logprobs[:cut(t)]), a) for t, a in pairs]
 
 # %% ../../nbs/08_train/04_learner.ipynb #425f71a2
 def summarise(
-    groups: list[list[Trajectory]], # a list for each task
+    groups: list[list[Trajectory]],  # a list for each task
 ) -> dict[str, float | None]:
     "What a step's rewards looked like before any learning."
     flat = [t for g in groups for t in g]
-    valid = [t for t in flat if t.reward is not None]
-    kept = [[t.reward for t in g if t.reward is not None] or [0.0] for g in groups]
+    valid = [t for t in flat if t.outcome.reward is not None]
+    kept = [[t.outcome.reward for t in g if t.outcome.reward is not None] or [0.0] for g in groups]
     spread = sum(max(g) - min(g) > 1e-8 for g in kept)
     def mean(values): return sum(values) / len(valid) if valid else None   # nothing valid is not a reward of 0
-    return dict(reward=mean(t.reward for t in valid), success=mean(bool(t.success) for t in valid),
+    return dict(reward=mean(t.outcome.reward for t in valid), success=mean(bool(t.outcome.success) for t in valid),
                 episodes=len(flat), episodes_invalid=len(flat) - len(valid), groups=len(groups), groups_with_spread=spread)
 
 # %% ../../nbs/08_train/04_learner.ipynb #1a6f8ebe
 def pack(
-    lengths: list[int], # tokens of each row
-    budget: int, # padded tokens of a micro-batch; a longer row stands alone
-) -> list[list[int]]: # indices of the rows of each micro-batch
+    lengths: list[int],  # tokens of each row
+    budget: int,  # padded tokens of a micro-batch; a longer row stands alone
+) -> list[list[int]]:  # indices of the rows of each micro-batch
     "Cut a batch into micro-batches of rows alike in length."
     out: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -69,7 +69,7 @@ def pack(
     return out
 
 # %% ../../nbs/08_train/04_learner.ipynb #4ef7cfa6
-def _padded(rows: list[Row], device: torch.device | str) -> tuple[Tensor, Tensor]: # [rows, tokens] ids and sampled
+def _padded(rows: list[Row], device: torch.device | str) -> tuple[Tensor, Tensor]:  # [rows, tokens] ids and sampled
     "Rows one under the other, padded on the right."
     width = max(len(r.ids) for r in rows)
     def pad(name, dtype): return torch.tensor([getattr(r, name) + [0] * (width - len(r.ids)) for r in rows], dtype=dtype, device=device)
@@ -78,10 +78,10 @@ def _padded(rows: list[Row], device: torch.device | str) -> tuple[Tensor, Tensor
 class MicroBatch:
     "Some rows as the network takes them, and their sampled tokens laid out flat."
     def __init__(self,
-        rows: list[Row], # at least one
-        weights: list[float], # of each row: what one of its tokens counts for in the batch
-        device: torch.device | str = "cpu", # where the policy lies
-        share: bool = True, # compute what rows share once
+        rows: list[Row],  # at least one
+        weights: list[float],  # of each row: what one of its tokens counts for in the batch
+        device: torch.device | str = "cpu",  # where the policy lies
+        share: bool = True,  # compute what rows share once
     ):
         at = [(n, i) for n, r in enumerate(rows) for i, s in enumerate(r.sampled) if s]
         def tensor(values, dtype=torch.float32): return torch.tensor(values, dtype=dtype, device=device)
@@ -90,28 +90,28 @@ class MicroBatch:
         self.advantage, self.weight = tensor([r.advantage for r in rows])[self.row], tensor(weights)[self.row]
         self.tree = PrefixTree([r.ids for r in rows], [r.sampled for r in rows], device) if share else None
         self.padded = None if share else _padded(rows, device)
-        self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel() # that go through the network
-        self.tokens_plain = sum(len(r.ids) - 1 for r in rows) # that would, if every row stood alone
-        self.logp_old: Tensor | None = None # the first pass leaves it here
-        self.logp_ref: Tensor | None = None # the reference pass, if the loss has a KL term
+        self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
+        self.tokens_plain = sum(len(r.ids) - 1 for r in rows)  # that would, if every row stood alone
+        self.logp_old: Tensor | None = None  # the first pass leaves it here
+        self.logp_ref: Tensor | None = None  # the reference pass, if the loss has a KL term
 
     def score(self,
-        causal: nn.Module, # a causal language model
-        temperature: float, # the sampler's
-    ) -> tuple[Tensor, Tensor]: # logprobs and entropies of the sampled tokens
+        causal: nn.Module,  # a causal language model
+        temperature: float,  # the sampler's
+    ) -> tuple[Tensor, Tensor]:  # logprobs and entropies of the sampled tokens
         "Run the rows through the network."
         if self.tree is None: return sampled_logprobs(causal, *self.padded, temperature)
         return token_logprobs(tree_hidden(causal, self.tree), Policy.head(causal), self.tree.targets, temperature)
 
 # %% ../../nbs/08_train/04_learner.ipynb #0a60c278
 def micro_batches(
-    rows: list[Row], # of the whole batch
-    how: str, # the loss's key of `WEIGHTS`
-    budget: int, # tokens that go through the network in a micro-batch
-    longest: int, # the most tokens an episode may have
-    episodes: int = 0, # valid ones of the step, those without a row too; 0: the rows are all
-    device: torch.device | str = "cpu", # where the policy lies
-    share: bool = True, # compute what rows share once
+    rows: list[Row],  # of the whole batch
+    how: str,  # the loss's key of `WEIGHTS`
+    budget: int,  # tokens that go through the network in a micro-batch
+    longest: int,  # the most tokens an episode may have
+    episodes: int = 0,  # valid ones of the step, those without a row too; 0: the rows are all
+    device: torch.device | str = "cpu",  # where the policy lies
+    share: bool = True,  # compute what rows share once
 ) -> list[MicroBatch]:
     "The batch, cut to the budget."
     weights = token_weights(how, [sum(r.sampled) for r in rows], longest, episodes).tolist()
@@ -122,8 +122,8 @@ def micro_batches(
 SCHEDULES = dict(linear=lambda done: max(0.0, 1 - done), constant=lambda done: 1.0)  # share of the run that is done -> factor
 
 def make_optimizer(
-    policy: Policy, # whose trainable parameters it gets
-    lr: float, # of the first step
+    policy: Policy,  # whose trainable parameters it gets
+    lr: float,  # of the first step
 ) -> torch.optim.AdamW:
     "AdamW without weight decay, fused where torch can."
     return torch.optim.AdamW(policy.trainable().values(), lr=lr, betas=(0.9, 0.999), weight_decay=0.0,
@@ -155,11 +155,11 @@ class Patience:
 class LearnerState:
     "What learning goes on from: policy, optimizer, settings, steps done."
     def __init__(self,
-        policy: Policy, # improved in place
-        cfg, # a `TrainConfig`
-        temperature: float = 1.0, # the rollout's
-        max_tokens: int = 512, # the most tokens an episode may have
-        seed: int = 0, # for the control "shuffled"
+        policy: Policy,  # improved in place
+        cfg,  # a `TrainConfig`
+        temperature: float = 1.0,  # the rollout's
+        max_tokens: int = 512,  # the most tokens an episode may have
+        seed: int = 0,  # for the control "shuffled"
     ):
         if cfg.advantage not in ADVANTAGES: advantages([], cfg.advantage)
         if cfg.autocast not in ("auto", "none", "bfloat16"): raise ValueError(f"train.autocast is {cfg.autocast!r}; it must be 'auto', 'none' or 'bfloat16'.")
@@ -219,16 +219,18 @@ class Passes(LearnerState):
             for _ in range(self.cfg.passes if batches else 0): done.append(self._pass(batches))
         except BaseException:
             self.steps_done += bool(done)
+            self.policy.version = self.steps_done
             raise
         self.steps_done += 1
+        self.policy.version = self.steps_done
         return done
 
 # %% ../../nbs/08_train/04_learner.ipynb #2fa218eb
 class Learner(Passes):
     "GRPO on the trajectories of one step at a time."
     def step(self,
-        groups: list[list[Trajectory]], # a list for each task
-    ) -> dict[str, float | None]: # metrics, see the table; None where there is no finite value
+        groups: list[list[Trajectory]],  # a list for each task
+    ) -> dict[str, float | None]:  # metrics, see the table; None where there is no finite value
         "Improve the policy by one step's trajectories; an interrupt meanwhile comes when it is done."
         with Patience() as patience: metrics = self._step(groups)
         patience.settle()

@@ -17,13 +17,13 @@ from torch import Tensor
 @dataclass
 class Tokens:
     "The sampled tokens of a micro-batch, flat: every tensor is `[n]`."
-    logp: Tensor # under the policy now; carries the gradient
-    logp_old: Tensor # under the policy at the start of the update
-    advantage: Tensor # of the token's episode
-    row: Tensor # int64, which row of the micro-batch the token belongs to
-    logp_sampler: Tensor | None = None # as reported while sampling
-    logp_ref: Tensor | None = None # under the reference policy
-    entropy: Tensor | None = None # of the next-token distribution, in nats; carries a gradient
+    logp: Tensor  # under the policy now; carries the gradient
+    logp_old: Tensor  # under the policy at the start of the update
+    advantage: Tensor  # of the token's episode
+    row: Tensor  # int64, which row of the micro-batch the token belongs to
+    logp_sampler: Tensor | None = None  # as reported while sampling
+    logp_ref: Tensor | None = None  # under the reference policy
+    entropy: Tensor | None = None  # of the next-token distribution, in nats; carries a gradient
 
     @property
     def log_ratio(self) -> Tensor:
@@ -37,10 +37,10 @@ def _clip(ratio: Tensor, advantage: Tensor, low: float, high: float) -> tuple[Te
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage), clipped.detach()
 
 def ppo_clip(
-    t: Tokens, # sampled tokens
-    low: float = 0.2, # the ratio may fall to 1 - low
-    high: float = 0.2, # and rise to 1 + high
-) -> tuple[Tensor, Tensor]: # [n] loss of each token, [n] bool: clipped
+    t: Tokens,  # sampled tokens
+    low: float = 0.2,  # the ratio may fall to 1 - low
+    high: float = 0.2,  # and rise to 1 + high
+) -> tuple[Tensor, Tensor]:  # [n] loss of each token, [n] bool: clipped
     "`-min(ratio * A, clip(ratio) * A)`"
     return _clip(t.log_ratio.exp(), t.advantage, low, high)
 
@@ -66,11 +66,11 @@ def _fixed(lengths: Tensor, most: int) -> Tensor: return torch.full_like(lengths
 WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = dict(tokens=_by_tokens, rows=_by_rows, fixed=_fixed)
 
 def token_weights(
-    how: str, # a key of `WEIGHTS`
-    lengths: list[int], # sampled tokens of every row of the batch
-    longest: int = 512, # the most tokens an episode may have; used by "fixed"
-    episodes: int = 0, # valid ones, those that are not among the rows too; used by "fixed"; 0: the rows are all
-) -> Tensor: # [rows] float32: the weight of one token of that row
+    how: str,  # a key of `WEIGHTS`
+    lengths: list[int],  # sampled tokens of every row of the batch
+    longest: int = 512,  # the most tokens an episode may have; used by "fixed"
+    episodes: int = 0,  # valid ones, those that are not among the rows too; used by "fixed"; 0: the rows are all
+) -> Tensor:  # [rows] float32: the weight of one token of that row
     "What one token of each row counts for in the batch's loss."
     return WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), (episodes or len(lengths)) * longest)
 
@@ -78,10 +78,10 @@ def token_weights(
 @dataclass(frozen=True)
 class Loss:
     "A token function, how a batch of its tokens is averaged, and where it clips."
-    function: Callable[[Tokens, float, float], tuple[Tensor, Tensor]] # tokens, low, high -> loss of each, whether clipped
-    weights: str = "tokens" # key of `WEIGHTS`
-    low: float = 0.2 # the ratio may fall to 1 - low
-    high: float = 0.2 # and rise to 1 + high
+    function: Callable[[Tokens, float, float], tuple[Tensor, Tensor]]  # tokens, low, high -> loss of each, whether clipped
+    weights: str = "tokens"  # key of `WEIGHTS`
+    low: float = 0.2  # the ratio may fall to 1 - low
+    high: float = 0.2  # and rise to 1 + high
 
     def __call__(self, t: Tokens) -> tuple[Tensor, Tensor]:
         "The function at its bounds."
@@ -91,8 +91,8 @@ LOSSES = dict(ppo_clip=Loss(ppo_clip), dapo=Loss(ppo_clip, high=0.28), dr_grpo=L
               gspo=Loss(gspo, "rows", 3e-4, 4e-4), cispo=Loss(cispo))
 
 def find_loss(
-    name: str, # a key of `LOSSES`
-    low: float | None = None, # other bounds than its own
+    name: str,  # a key of `LOSSES`
+    low: float | None = None,  # other bounds than its own
     high: float | None = None,
 ) -> Loss:
     "Look a loss up, or say which there are."
@@ -103,31 +103,31 @@ def find_loss(
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
 def k3(
-    logp: Tensor, # under the policy; may carry a gradient
-    logp_ref: Tensor, # under the reference
-) -> Tensor: # same shape, >= 0, nats
+    logp: Tensor,  # under the policy; may carry a gradient
+    logp_ref: Tensor,  # under the reference
+) -> Tensor:  # same shape, >= 0, nats
     "`exp(d) - d - 1` with `d = logp_ref - logp`"
     d = (logp_ref.detach() - logp).clamp(-20, 20)
     return d.exp() - d - 1
 
 # %% ../../nbs/08_train/01_loss.ipynb #41ad0964
 def importance_weight(
-    t: Tokens, # sampled tokens
-    cap: float = 2.0, # C; 0 turns the correction off
-) -> Tensor: # [n] in (0, cap]
+    t: Tokens,  # sampled tokens
+    cap: float = 2.0,  # C; 0 turns the correction off
+) -> Tensor:  # [n] in (0, cap]
     "`min(exp(logp_old - logp_sampler), cap)`"
     if t.logp_sampler is None or not cap: return torch.ones_like(t.logp_old)
     return (t.logp_old - t.logp_sampler).detach().clamp(-20, 20).exp().clamp(max=cap)
 
 # %% ../../nbs/08_train/01_loss.ipynb #f7210390
 def policy_loss(
-    t: Tokens, # the sampled tokens of a micro-batch
-    weight: Tensor, # [n] what each token counts for in the batch
+    t: Tokens,  # the sampled tokens of a micro-batch
+    weight: Tensor,  # [n] what each token counts for in the batch
     loss: Loss = LOSSES["ppo_clip"],
-    kl: float = 0.0, # coefficient of the KL to the reference
-    entropy: float = 0.0, # coefficient of the entropy bonus
-    tis_cap: float = 2.0, # cap of the importance weight; 0 turns it off
-) -> tuple[Tensor, dict[str, Tensor]]: # scalar; statistics
+    kl: float = 0.0,  # coefficient of the KL to the reference
+    entropy: float = 0.0,  # coefficient of the entropy bonus
+    tis_cap: float = 2.0,  # cap of the importance weight; 0 turns it off
+) -> tuple[Tensor, dict[str, Tensor]]:  # scalar; statistics
     "A micro-batch's share of the batch's loss, and the statistics to log."
     tis = importance_weight(t, tis_cap)
     losses, clipped = loss(t)

@@ -25,12 +25,12 @@ from ..model.policy import Policy
 
 # %% ../../nbs/08_train/07_trainer.ipynb #7ffc8cff
 def draw_tasks(
-    tasks: list[Task], # to draw from
-    n: int, # how many; fewer if there are fewer
-    family_weight: dict[str, float], # how often a family is drawn, relative to 1; 0 never
-    seed: int, # of the run
-    step: int, # of the run
-) -> list[Task]: # distinct
+    tasks: list[Task],  # to draw from
+    n: int,  # how many; fewer if there are fewer
+    family_weight: dict[str, float],  # how often a family is drawn, relative to 1; 0 never
+    seed: int,  # of the run
+    step: int,  # of the run
+) -> list[Task]:  # distinct
     "The tasks of a step."
     dice = random.Random(f"tasks/{seed}/{step}")
     weights = [family_weight.get(t.family, 1.0) for t in tasks]
@@ -41,17 +41,17 @@ def draw_tasks(
 @dataclass
 class StepResult:
     "A finished step."
-    step: int # 1 for the first
-    metrics: dict[str, float | None] # the learner's
-    groups: list[list[Trajectory]] # what was played, a list for each task
-    seconds: dict[str, float] # wall time: generation, tools, learning, rest; see `split_time`
+    step: int  # 1 for the first
+    metrics: dict[str, float | None]  # the learner's
+    groups: list[list[Trajectory]]  # what was played, a list for each task
+    seconds: dict[str, float]  # wall time: generation, tools, learning, rest; see `split_time`
 
 def split_time(
-    whole: float, # wall time of the step
-    playing: float, # of which collecting trajectories
-    generating: float, # of which the engine computed
-    learning: float, # wall time of the learner
-) -> dict[str, float]: # seconds; they add up to the whole
+    whole: float,  # wall time of the step
+    playing: float,  # of which collecting trajectories
+    generating: float,  # of which the engine computed
+    learning: float,  # wall time of the learner
+) -> dict[str, float]:  # seconds; they add up to the whole
     "Where the wall time went; `tools` is all playing in which the engine did not compute."
     generating = min(generating, playing)
     return dict(generation=generating, tools=playing - generating, learning=learning, rest=max(whole - playing - learning, 0.0))
@@ -64,14 +64,14 @@ class TrainerError(ValueError):
 class Run:
     "All that takes part in a run, and how many steps of it are done."
     def __init__(self,
-        cfg: Config, # the run's configuration
-        policy: Policy, # improved in place
-        engine: Engine, # samples from it; shares its weights
-        pool: Pool, # the servers of the tasks
-        chat: Chat, # the policy's template
-        tasks: list[Task], # to learn from
-        folder: str | Path | None = None, # for checkpoints; None writes none
-        resume: bool = False, # go on from the newest whole checkpoint in `folder`
+        cfg: Config,  # the run's configuration
+        policy: Policy,  # improved in place
+        engine: Engine,  # samples from it; shares its weights
+        pool: Pool,  # the servers of the tasks
+        chat: Chat,  # the policy's template
+        tasks: list[Task],  # to learn from
+        folder: str | Path | None = None,  # for checkpoints; None writes none
+        resume: bool = False,  # go on from the newest whole checkpoint in `folder`
     ):
         if not draw_tasks(tasks, 1, cfg.train.family_weight, 0, 0):
             raise TrainerError("There is nothing to train on: give at least one task whose family has a weight above 0.")
@@ -82,7 +82,7 @@ class Run:
         state = load_latest(folder, policy, self.learner.optimizer) if resume and folder else None
         if state and state["extra"].get("seed", cfg.seed) != cfg.seed:
             raise TrainerError(f"The checkpoint is of a run with the seed {state['extra']['seed']}: resume it with that seed, not {cfg.seed}.")
-        if state: self.learner.steps_done = state["step"]
+        if state: self.learner.steps_done = policy.version = state["step"]
         self.steps_saved = self.steps_done
 
     @property
@@ -91,7 +91,7 @@ class Run:
         return self.learner.steps_done
 
     def rollout(self,
-        step: int, # steps done so far
+        step: int,  # steps done so far
     ) -> list[list[Trajectory]]:
         "Draw the tasks of a step and play each `samples` times, all at once."
         cfg, r = self.cfg, self.cfg.rollout
@@ -101,12 +101,13 @@ class Run:
 
     def refresh(self):
         "Tell the engine that the weights have changed."
-        run_sync(self.engine.update, None, self.steps_done)
+        weights = self.policy.publish()
+        run_sync(self.engine.update, weights.tensors, weights.version)
 
 # %% ../../nbs/08_train/07_trainer.ipynb #2102a1e9
 class Trainer(Run):
     "GRPO over episodes with tools, one yielded step at a time."
-    def save(self, due: bool = True): # only if a checkpoint is due
+    def save(self, due: bool = True):  # only if a checkpoint is due
         "Write a checkpoint of the steps since the last one."
         every, done = self.cfg.train.checkpoint_every, self.steps_done
         if not self.folder or not every or done == self.steps_saved: return
@@ -114,7 +115,7 @@ class Trainer(Run):
         save_checkpoint(self.folder, done, self.policy, self.learner.optimizer, extra=dict(seed=self.cfg.seed, run=self.cfg.run))
         self.steps_saved = done
 
-    def play(self) -> tuple[list[list[Trajectory]], float, float]: # episodes; seconds, and those of them the engine computed
+    def play(self) -> tuple[list[list[Trajectory]], float, float]:  # episodes; seconds, and those of them the engine computed
         "The first half of a step."
         start, busy = time.perf_counter(), self.engine.stats()["seconds"]
         groups = self.rollout(self.steps_done)

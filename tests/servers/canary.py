@@ -2,7 +2,6 @@
 
 TRANSPORT is memory or stdio; a server process is watched as well as this one."""
 import asyncio, json, os, random, socket, sys, tempfile
-from dataclasses import replace
 from pathlib import Path
 
 CANARY = "xoxb-2718281828-3141592653-canaryCANARYcanaryCANARY"
@@ -40,7 +39,7 @@ async def main(n: int, transport: str, log: Path) -> dict:
     from mcp_grpo.servers.world import open_world
     cfg, world, said, made = load_config("cpu").servers, open_world(0), [], 0
     specs = embedded_specs(cfg.names, transport, cfg.world_seed)
-    if transport == "stdio": specs["slack"] = replace(specs["slack"], args=["-c", WATCH + IN_A_PROCESS.format(log=str(log), canary=CANARY)])
+    if transport == "stdio": specs["slack"] = specs["slack"].model_copy(update={"args": ["-c", WATCH + IN_A_PROCESS.format(log=str(log), canary=CANARY)]})
 
     async def episode(i):
         nonlocal made

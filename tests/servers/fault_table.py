@@ -91,12 +91,12 @@ def alive(pid: int) -> bool:
 
 
 def server_processes() -> list[psutil.Process]:
-    "What this process started and what those started, but for the nurseries."
+    "What this process started and what those started, but for the fork servers."
     me, found = psutil.Process(), []
     for child in me.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            nursery = child.ppid() == me.pid and any(word.endswith("zygote.py") for word in child.cmdline())
-            if not nursery and child.status() != psutil.STATUS_ZOMBIE: found.append(child)
+            is_fork_server = child.ppid() == me.pid and any(word.endswith("zygote.py") for word in child.cmdline())
+            if not is_fork_server and child.status() != psutil.STATUS_ZOMBIE: found.append(child)
     return found
 
 

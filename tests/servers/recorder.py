@@ -3,7 +3,6 @@
 `killed(folder)` runs it, kills it with -9 in the middle, and compares the tape with what it said.
 """
 import asyncio, os, random, signal, subprocess, sys, time
-from dataclasses import replace
 from pathlib import Path
 
 from mcp.server.mcpserver import MCPServer
@@ -23,7 +22,7 @@ def make_server() -> MCPServer:
 def stopped(spec: ServerSpec) -> ServerSpec:
     "The same server in memory, which cannot be started."
     def start(**options): raise RuntimeError(f"the server '{spec.name}' was to be started")
-    return replace(spec, server=start)
+    return spec.model_copy(update={"server": start})
 
 
 ECHO = ServerSpec("echo", server=make_server, isolation="shared")
