@@ -89,12 +89,8 @@ def fault_of(
     return "crash" if gone and transport != "http" else "transport"
 
 # %% ../../nbs/01_client/04_session.ipynb #c3204519
-async def _answer_within(
-    scope: anyio.CancelScope,  # cancels the tool
-    handle: Callable,  # the server's request handler
-    request: tuple,  # its arguments
-) -> dict:
-    "The server's answer to one request; whatever else happens is an `MCPError`."
+async def _answer_within(scope: anyio.CancelScope, handle: Callable, request: tuple) -> dict:
+    "The server's answer to one request, which `scope` cancels; whatever else happens is an `MCPError`."
     with scope:
         try: return await handle(*request)
         except Exception as e:
@@ -111,10 +107,7 @@ LAST_SECONDS = 2.0  # that calls under way are given to end when their session d
 
 class MemoryTransport:
     "The way to a server object in this process: requests are dispatched to it directly."
-    def __init__(
-        self,
-        server: Any,  # an `MCPServer`, or a low-level server
-    ):
+    def __init__(self, server: Any):
         self._server = getattr(server, "_lowlevel_server", server)
         self._calls: dict[asyncio.Task, anyio.CancelScope] = {}  # under way
 
@@ -162,7 +155,7 @@ class MemoryTransport:
         with anyio.CancelScope(shield=True): _, left = await asyncio.wait(self._calls, timeout=LAST_SECONDS)
         if left: log.warning("%d calls of server '%s' did not end and were abandoned", len(left), self._server.name)
 
-# %% ../../nbs/01_client/04_session.ipynb #60a32162
+# %% ../../nbs/01_client/04_session.ipynb #c8b7b6a6
 MAX_ERRLOG = 8 * 2**20  # bytes of error output that are kept; with more, what is there is dropped
 ERRLOG_SECONDS = 0.5  # between two looks at how much there is
 
@@ -181,12 +174,8 @@ class ErrorLog:
         self.file.seek(0)  # the subprocess writes on from the same place
         self.file.truncate()
 
-    def close(
-        self,
-        secrets: list[str],  # that must not be shown, longest first
-        limit: int = 300,  # characters
-    ) -> str:
-        "Close the file; gives the end of what was in it."
+    def close(self, secrets: list[str], limit: int = 300) -> str:
+        "Close the file; gives the last characters of what was in it, without the secrets."
         with self.file as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 30 * limit))
             return redact(file.read().decode(errors="replace"), secrets).strip()[-limit:]
@@ -204,10 +193,7 @@ async def list_tools(
         if not (cursor := page.next_cursor): break
     return tools
 
-def redacted_tools(
-    tools: list[mcp_types.Tool],  # as the server lists them
-    secrets: list[str],  # longest first
-) -> list[mcp_types.Tool]:
+def redacted_tools(tools: list[mcp_types.Tool], secrets: list[str]) -> list[mcp_types.Tool]:
     "The tools with secrets taken out of their descriptions and schemas."
     if not secrets: return tools
     listed = [t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in tools]
@@ -324,11 +310,8 @@ class Session:
             return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
         finally: self._calls -= 1
 
-    async def ping(
-        self,
-        seconds: float = 2.0,  # to wait for an answer
-    ) -> bool:
-        "Whether the server gives a sign of life."
+    async def ping(self, seconds: float = 2.0) -> bool:
+        "Whether the server gives a sign of life in so many seconds."
         with anyio.move_on_after(seconds):
             try: await self._client.send_ping()
             except Exception: return False

@@ -117,20 +117,13 @@ def _prepare(connection: sqlite3.Connection, mode: str) -> int:
 # %% ../../nbs/01_client/05_tape.ipynb #47aeaab2
 class TapeWriter:
     "The thread that writes through one connection; `submit` may be called from any thread."
-    def __init__(
-        self,
-        connection: sqlite3.Connection,  # in autocommit mode; it belongs to the writer from now on
-    ):
+    def __init__(self, connection: sqlite3.Connection):
         self.connection, self.commits = connection, 0
         self._queue, self._lock, self._pid, self._open = queue.SimpleQueue(), threading.Lock(), os.getpid(), True
         self._thread = threading.Thread(target=self._run, name="mcp_grpo tape", daemon=True)
         self._thread.start()
 
-    def submit(
-        self,
-        statement: str,  # SQL
-        values: tuple,  # for its question marks
-    ) -> Future:
+    def submit(self, statement: str, values: tuple) -> Future:
         "A future that is done when the statement has been committed."
         done = Future()
         with self._lock:
@@ -225,21 +218,13 @@ class TapeFile:
         except (sqlite3.Error, OSError, UnicodeDecodeError) as e:
             raise TapeError(f"{path} cannot be opened as a tape ({e}); choose another path.") from e
 
-    def select(
-        self,
-        query: str,  # SQL
-        *values,  # for its question marks
-    ) -> list[tuple]:
+    def select(self, query: str, *values: Any) -> list[tuple]:
         "The rows of a query."
         try:
             with self._reading: return self._read.execute(query, values).fetchall()
         except sqlite3.Error as e: raise TapeError(f"the tape {self.path} cannot be read ({e}); it should be open and whole.") from e
 
-    async def write(
-        self,
-        statement: str,  # SQL
-        values: tuple,  # for its question marks
-    ) -> None:
+    async def write(self, statement: str, values: tuple) -> None:
         "Return when the statement has been committed."
         if self.writer is None: raise TapeError(f"the tape {self.path} was opened to replay and takes nothing new; open it with auto.")
         await asyncio.shield(asyncio.wrap_future(self.writer.submit(statement, values)))
@@ -282,11 +267,8 @@ class TapeFile:
         self.writer = TapeWriter(write)
 
 # %% ../../nbs/01_client/05_tape.ipynb #b6af43a1
-def nearest_call(
-    file: TapeFile,  # open
-    key: CallKey,  # of a call that it does not hold
-) -> str:
-    "What the tape has instead of a call, as half a sentence."
+def nearest_call(file: TapeFile, key: CallKey) -> str:
+    "What the tape has instead of a call that it does not have, as half a sentence."
     rows = file.select("SELECT tool, arguments, digest, history FROM calls WHERE server = ? ORDER BY tool = ? DESC LIMIT 2000", key.server, key.tool)
     if not rows:
         servers = ", ".join(server for server, in file.select("SELECT DISTINCT server FROM calls ORDER BY server"))
@@ -350,20 +332,14 @@ class Tape:
         server: str,  # its name
     ) -> list[dict] | None:  # as `put_tools` got them; None if they have to be asked for
         "The tools of a server."
-        return json.loads(found[1]) if (found := self._tools(server)) else None
-
-    def digest(
-        self,
-        server: str,  # its name
-    ) -> str:  # as `put_tools` got it; "" where `tools` has none
-        "The hash of a server's tools, a part of every key."
-        return (self._tools(server) or ("",))[0]
+        rows = self.file.select("SELECT tools, generation FROM tools WHERE server = ?", server)
+        return None if not rows or self.mode == "record" and rows[0][1] != self.file.generation else json.loads(rows[0][0])
 
     async def put_tools(
         self,
         server: str,  # its name
         tools: list[dict],  # JSON, all that the server offers
-        digest: str,  # their hash
+        digest: str,  # their hash, a part of every key
     ) -> None:
         "Record a server's tools in place of what was recorded of them."
         await self.file.write(_PUT_TOOLS, (server, digest, canonical(tools), self.file.generation))
@@ -422,11 +398,6 @@ class Tape:
         if not rows: return None
         content, structured, is_error, fault, seconds, generation = rows[0]
         return ToolResult(content, None if structured is None else json.loads(structured), bool(is_error), fault, seconds), generation
-
-    def _tools(self, server: str) -> tuple[str, str] | None:
-        "Digest and tools of a server, where they may be served."
-        rows = self.file.select("SELECT digest, tools, generation FROM tools WHERE server = ?", server)
-        return None if not rows or self.mode == "record" and rows[0][2] != self.file.generation else rows[0][:2]
 
     async def _ask(self, asked: tuple, key: CallKey, call: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         "Make the call for all who wait for it, and record it."
