@@ -6,6 +6,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT/"mcp_grpo"
 HEAVY = ("nbdev", "fastcore", "execnb", "ghapi", "vllm", "bitsandbytes", "deepspeed", "wandb", "weave", "skyrl_gym", "pandas", "peft", "matplotlib", "IPython")
+ADAPTERS = ("mcp_grpo.interop.skyrl",)  # each is the plug-in of another trainer, and needs that trainer
 WITH_TORCH = ("model", "rollout.hf", "train")  # where the model is; nothing else may cost a torch import
 
 
@@ -52,10 +53,15 @@ class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in {HEAVY}: raise ImportError(name + " must not be needed")
 sys.meta_path.insert(0, Absent())
-for module in {sorted(notebooks())}: importlib.import_module(module)
+for module in {sorted(set(notebooks()) - set(ADAPTERS))}: importlib.import_module(module)
 """
     # transformers looks for some of them itself: what it finds out is its own affair
     in_fresh_python("import transformers, torch\nfrom transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM\n" + program)
+
+
+def test_an_adapter_says_what_it_needs():
+    found = in_fresh_python("import sys\nsys.modules['skyrl_gym'] = None\ntry: import mcp_grpo.interop.skyrl\nexcept ImportError as e: print(e)")
+    assert found == "mcp_grpo.interop.skyrl needs skyrl_gym; install it with: pip install 'mcp-grpo[skyrl]'"
 
 
 def fastest(program: str):
@@ -69,7 +75,7 @@ def fastest(program: str):
     return seconds, torch == "True"
 
 
-@pytest.mark.parametrize("module", ["mcp_grpo", *sorted(m for m in notebooks() if not m.removeprefix("mcp_grpo.").startswith(WITH_TORCH))])
+@pytest.mark.parametrize("module", ["mcp_grpo", *sorted(m for m in notebooks() if m not in ADAPTERS and not m.removeprefix("mcp_grpo.").startswith(WITH_TORCH))])
 def test_modules_without_a_model_load_in_under_two_seconds(module):
     seconds, torch = fastest(f"import {module}")
     assert seconds < 2 and not torch

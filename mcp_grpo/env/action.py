@@ -10,7 +10,9 @@ __all__ = ['MAX_ACTION_CHARS', 'MAX_CALLS', 'MAX_DEPTH', 'ARGUMENT_ALIASES', 'Ca
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..task import OfferedTool
 
@@ -18,21 +20,21 @@ from ..task import OfferedTool
 @dataclass(frozen=True)
 class Call:
     "One tool call as the policy wrote it: shown names, nothing translated yet."
-    name: str                                       # the tool's shown name
-    arguments: dict = field(default_factory=dict)   # shown argument name -> JSON value
+    name: str  # the tool's shown name
+    arguments: dict = field(default_factory=dict)  # shown argument name -> JSON value
 
 @dataclass(frozen=True)
 class Action:
     "One turn of the policy, read. Exactly one of calls, answer and malformed says something."
-    calls: list = field(default_factory=list)   # list[Call], in the order written
-    answer: str | None = None                   # the final answer's text
-    malformed: str | None = None                # one sentence: why the turn cannot be used
-    text: str = ""                              # the whole turn, as written
+    calls: list[Call] = field(default_factory=list)  # in the order written
+    answer: str | None = None  # the final answer's text
+    malformed: str | None = None  # one sentence: why the turn cannot be used
+    text: str = ""  # the whole turn, as written
 
 # %% ../../nbs/04_env/00_action.ipynb #8ddd9c7a
-MAX_ACTION_CHARS = 65_536   # a longer turn is not read
-MAX_CALLS = 16              # calls in one turn
-MAX_DEPTH = 24              # nesting of a call's arguments
+MAX_ACTION_CHARS = 65_536  # a longer turn is not read
+MAX_CALLS = 16  # calls in one turn
+MAX_DEPTH = 24  # nesting of a call's arguments
 
 class _Malformed(ValueError):
     "Why a turn cannot be used; becomes `Action.malformed` and never leaves this module."
@@ -48,26 +50,30 @@ def _no_constant(name: str): raise _Malformed(f"{name} is not a JSON value")
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
 
 # %% ../../nbs/04_env/00_action.ipynb #f6e22869
-def _check_plain(value, depth: int = 0):
+def _check_plain(value: Any, depth: int = 0) -> None:
     "Refuses what a transport could not carry: deep nesting and unpaired surrogates."
     if depth > MAX_DEPTH: raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
         try: value.encode()
         except UnicodeEncodeError: raise _Malformed("the arguments hold a character that cannot be encoded") from None
     elif isinstance(value, dict):
-        for k, v in value.items(): _check_plain(k, depth + 1); _check_plain(v, depth + 1)
+        for name, part in value.items():
+            _check_plain(name, depth + 1)
+            _check_plain(part, depth + 1)
     elif isinstance(value, list):
-        for v in value: _check_plain(v, depth + 1)
+        for part in value: _check_plain(part, depth + 1)
 
 # %% ../../nbs/04_env/00_action.ipynb #7c1a87e1
 _space = re.compile(r"\s*")
 
-def _skip(text: str, at: int) -> int: return _space.match(text, at).end()
+def _skip(text: str, at: int) -> int:
+    "The position of the next character that is not space."
+    return _space.match(text, at).end()
 
 def _json_object(
     text: str,  # the whole turn
-    at: int,    # where the object should begin, white space aside
-) -> tuple:     # (object, position of the next character that is not space)
+    at: int,  # where the object should begin, white space aside
+) -> tuple[dict, int]:  # the object, and the position of the next character that is not space
     "One JSON object that stands at `at`."
     at = _skip(text, at)
     if text[at:at + 1] != "{": raise _Malformed("a call should hold one JSON object")
@@ -84,7 +90,7 @@ def _call_from(value: dict) -> Call:
     "A call from the JSON object that names the tool."
     name = value.get("name", value.get("tool"))
     if not isinstance(name, str) or not name: raise _Malformed('a call needs a "name"')
-    given = [k for k in _argument_keys if k in value]
+    given = [key for key in _argument_keys if key in value]
     arguments = value[given[0]] if given else {}
     if len(given) > 1 or not isinstance(arguments, dict): raise _Malformed('a call needs one object of "arguments"')
     return Call(name, arguments)
@@ -98,29 +104,31 @@ def _close(text: str, at: int, tag: str) -> int:
     if not text.startswith(f"</{tag}>", at): raise _Malformed(f"<{tag}> is not closed by </{tag}>")
     return _skip(text, at + len(tag) + 3)
 
-def _json_until(text: str, at: int, tag: str) -> tuple:
+def _json_until(text: str, at: int, tag: str) -> tuple[dict, int]:
     "An optional JSON object, then `</tag>`: the object and the position after."
     at = _skip(text, at)
     value, at = _json_object(text, at) if text[at:at + 1] == "{" else ({}, at)
     return value, _close(text, at, tag)
 
 # %% ../../nbs/04_env/00_action.ipynb #7b2f3d6a
-def _xml_name(text: str, at: int) -> tuple:
+def _xml_name(text: str, at: int) -> tuple[str, int]:
     "The text of `<name>...</name>` and the position after it."
     end = text.find("</name>", at, at + 250)
     if end < 0: raise _Malformed("<name> is not closed by </name>")
     return text[at:end].strip(), _close(text, end, "name")
 
-def _xml_call(text: str, at: int) -> tuple:
+def _xml_call(text: str, at: int) -> tuple[Call, int]:
     "The call of a `<tool>` block that starts at `at`, and the position after it."
     head = _tool_open.match(text, at)
     if not head: raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
     name, at = head[1], _skip(text, head.end())
-    if name is not None: arguments, at = _json_until(text, at, "tool"); return Call(name, arguments), at
+    if name is not None:
+        arguments, at = _json_until(text, at, "tool")
+        return Call(name, arguments), at
     inner = _tag.match(text, at)
     if not inner: raise _Malformed("a <tool> block should name its tool")
-    if inner[1] != "name": name = inner[1]
-    else:
+    name = inner[1]
+    if name == "name":
         name, at = _xml_name(text, inner.end())
         if text.startswith("</tool>", at): return Call(name), _close(text, at, "tool")
         inner = _tag.match(text, at)
@@ -144,7 +152,7 @@ def _without_thoughts(text: str) -> str:
 # %% ../../nbs/04_env/00_action.ipynb #6a71cb2d
 _block = re.compile(r"<tool_call>|<tool(?=[> ])")
 
-def _tagged_calls(text: str) -> list:
+def _tagged_calls(text: str) -> list[Call]:
     "All calls in `<tool_call>` and `<tool>` blocks; prose between them is ignored."
     calls, at = [], 0
     while found := _block.search(text, at):
@@ -161,7 +169,7 @@ def _unfenced(text: str) -> str:
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")): return text
     return text[3:-3].removeprefix("json").strip()
 
-def _bare_call(text: str) -> list:
+def _bare_call(text: str) -> list[Call]:
     "The call of a text that is one JSON object, if it is one."
     text = _unfenced(text)
     if not text.startswith("{"): return []
@@ -190,17 +198,17 @@ def _read(text: str) -> Action:
 
 def parse_action(
     text: str,  # one turn of the policy, without its end token
-) -> Action:    # calls, or an answer, or why neither
+) -> Action:  # calls, or an answer, or why neither
     "Reads one turn. Never raises, and takes time in proportion to the text's length."
     try: return _read(text)
-    except _Malformed as e: return Action(malformed=str(e), text=text)
+    except _Malformed as error: return Action(malformed=str(error), text=text)
 
 # %% ../../nbs/04_env/00_action.ipynb #4a773d00
 def tool_prompt(
-    offered: list,  # list[OfferedTool]
-) -> str:           # one line a tool
+    offered: list[OfferedTool],
+) -> str:  # one line a tool
     "The compact tool list of a system prompt: `name(argument,argument): description`."
-    return "\n".join(f"{t.name}({','.join(t.arguments)}): {t.description}" for t in offered)
+    return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 
 def observation(content: str) -> dict:
     "A tool's reply as a message."
@@ -218,12 +226,12 @@ def _real_argument(tool: OfferedTool, shown: str) -> str | None:
 def _short(name: str) -> str: return name if len(name) <= 40 else name[:40] + "..."
 
 def resolve(
-    call: Call,     # what the policy wrote
-    offered: list,  # list[OfferedTool]: what it was shown
-) -> tuple | str:   # (server, tool, real arguments), or one sentence on what is wrong
+    call: Call,  # what the policy wrote
+    offered: list[OfferedTool],  # what it was shown
+) -> tuple[str, str, dict] | str:  # (server, tool, real arguments), or one sentence on what is wrong
     "Translates a call; what the task fixes is filled in and cannot be overridden."
-    tool = next((t for t in offered if t.name == call.name), None)
-    if tool is None: return f"there is no tool named {_short(call.name)}; the tools are {', '.join(t.name for t in offered)}"
+    tool = next((tool for tool in offered if tool.name == call.name), None)
+    if tool is None: return f"there is no tool named {_short(call.name)}; the tools are {', '.join(tool.name for tool in offered)}"
     arguments = {}
     for shown, value in call.arguments.items():
         real = _real_argument(tool, shown)
@@ -238,6 +246,6 @@ def render_call(call: Call) -> str:
     body = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False, separators=(",", ":"))
     return f"<tool_call>{body}</tool_call>"
 
-def render_answer(values: list) -> str:
+def render_answer(values: Iterable) -> str:
     "A final answer as the policy is taught to write it: values in the order asked for."
     return f"<answer>{'; '.join(map(str, values))}</answer>"

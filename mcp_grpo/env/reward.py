@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['DECLINES', 'SPARE_CHARACTERS', 'TERMS', 'ToolEvent', 'Record', 'Invalid', 'same_argument', 'matched', 'same_answer',
            'declines', 'needs_state', 'has_evidence', 'within_limits', 'succeeded', 'Term', 'term', 'success',
-           'arguments', 'tool', 'malformed', 'score', 'total']
+           'arguments', 'tool', 'malformed', 'score', 'reward_of', 'total']
 
 # %% ../../nbs/04_env/01_reward.ipynb #7a3715a5
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Callable
+from typing import Any
 
 from ..config import nearest
 from ..task import Task
@@ -22,15 +23,15 @@ from ..task import Task
 @dataclass(frozen=True)
 class ToolEvent:
     "One tool call and what came of it."
-    turn: int               # policy turn, from 0
-    name: str               # the name the policy used
-    server: str             # real server, '' where the call could not be resolved
-    tool: str               # real tool
-    arguments: dict         # real arguments
-    content: str            # the text the policy saw
+    turn: int  # policy turn, from 0
+    name: str  # the name the policy used
+    server: str  # real server, "" where the call could not be resolved
+    tool: str  # real tool
+    arguments: dict[str, Any]  # real arguments
+    content: str  # the text the policy saw
     is_error: bool = False  # the tool refused: the policy's business
-    fault: str = ""         # the infrastructure failed: not the policy's business
-    seconds: float = 0.     # wall time of the call
+    fault: str = ""  # the infrastructure failed: not the policy's business
+    seconds: float = 0.0  # wall time of the call
 
     @property
     def ok(self) -> bool: return bool(self.server) and not self.is_error and not self.fault
@@ -38,23 +39,23 @@ class ToolEvent:
 @dataclass
 class Record:
     "An episode as a reward sees it."
-    events: list = field(default_factory=list)      # list[ToolEvent], in the order called
-    answer: str | None = None                       # the final answer, None if none was given
-    malformed: list = field(default_factory=list)   # turns that could not be read
-    turns: int = 0                                  # policy turns taken
-    state: str | None = None                        # what the state check's tool said, None if not asked
-    state_refused: bool = False                     # that tool refused: what it reads is not there
-    fault: str = ""                                 # why the episode was aborted, '' if it was not
+    events: list[ToolEvent] = field(default_factory=list)  # in the order called
+    answer: str | None = None  # the final answer, None if none was given
+    malformed: list[int] = field(default_factory=list)  # turns that could not be read
+    turns: int = 0  # policy turns taken
+    state: str | None = None  # what the state check's tool said, None if not asked
+    state_refused: bool = False  # that tool refused: what it reads is not there
+    fault: str = ""  # why the episode was aborted, "" if it was not
 
 @dataclass(frozen=True)
 class Invalid:
     "A reward that cannot be known; it leaves baseline and loss."
-    reason: str     # one sentence
+    reason: str  # one sentence
 
 # %% ../../nbs/04_env/01_reward.ipynb #3a0e1e93
 _number = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?")
 
-def _decimal(value) -> Decimal | None:
+def _decimal(value: Any) -> Decimal | None:
     "A finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
     if isinstance(value, bool): return None
     if isinstance(value, int): return Decimal(value)
@@ -63,25 +64,25 @@ def _decimal(value) -> Decimal | None:
     return Decimal(text) if _number.fullmatch(text) else None
 
 def same_argument(
-    made,   # the value the policy sent
-    needed, # the value the task needs
+    made: Any,  # the value the policy sent
+    needed: Any,  # the value the task needs
 ) -> bool:  # whether they are one value
     "Equality of JSON values in which 5, 5.0 and \"5\" are one, and True is not 1."
     if isinstance(made, str) and isinstance(needed, str): return made.strip() == needed.strip()
     if isinstance(made, dict) and isinstance(needed, dict):
-        return made.keys() == needed.keys() and all(same_argument(made[k], needed[k]) for k in needed)
+        return made.keys() == needed.keys() and all(same_argument(made[name], needed[name]) for name in needed)
     if isinstance(made, list) and isinstance(needed, list):
         return len(made) == len(needed) and all(map(same_argument, made, needed))
     if isinstance(made, bool) or isinstance(needed, bool) or made is None or needed is None: return made is needed
-    a, b = _decimal(made), _decimal(needed)
-    return a is not None and a == b
+    number, wanted = _decimal(made), _decimal(needed)
+    return number is not None and number == wanted
 
 # %% ../../nbs/04_env/01_reward.ipynb #d382367a
 def _exact(event: ToolEvent, step: dict) -> bool:
     "Whether the event is the needed call, with every argument that the step names."
     if event.fault or (event.server, event.tool) != (step["server"], step["tool"]): return False
     if event.is_error != bool(step.get("expect_error")): return False
-    return all(k in event.arguments and same_argument(event.arguments[k], v) for k, v in step["params"].items())
+    return all(name in event.arguments and same_argument(event.arguments[name], value) for name, value in step["params"].items())
 
 def _same_tool(event: ToolEvent, step: dict) -> bool:
     "Whether the event is a call of the needed tool that worked."
@@ -89,20 +90,26 @@ def _same_tool(event: ToolEvent, step: dict) -> bool:
     return event.ok and (event.server, event.tool) == (step["server"], step["tool"])
 
 def matched(
-    task: Task, record: Record,
-    fits: Callable = _exact,    # (event, step) -> bool
-) -> dict:                      # index of a needed call -> index of the event that made it
+    task: Task,
+    record: Record,
+    fits: Callable[[ToolEvent, dict], bool] = _exact,  # whether an event is a needed call
+) -> dict[int, int]:  # index of a needed call -> index of the event that made it
     "A largest pairing of needed calls with made ones."
-    maker, steps = {}, task.tool_sequence       # maker: event -> the needed call it stands for
-    fitting = [[e for e, event in enumerate(record.events) if fits(event, step)] for step in steps]
-    def place(s, tried):
-        for e in fitting[s]:
-            if e in tried: continue
-            tried.add(e)
-            if e not in maker or place(maker[e], tried): maker[e] = s; return True
+    needed_by: dict[int, int] = {}  # event -> the needed call it stands for
+    fitting = []  # for each needed call the events that could be it
+    for step in task.tool_sequence: fitting.append([i for i, event in enumerate(record.events) if fits(event, step)])
+
+    def place(step: int, tried: set[int]) -> bool:
+        for event in fitting[step]:
+            if event in tried: continue
+            tried.add(event)
+            if event not in needed_by or place(needed_by[event], tried):
+                needed_by[event] = step
+                return True
         return False
-    for s in range(len(steps)): place(s, set())
-    return {s: e for e, s in maker.items()}
+
+    for step in range(len(fitting)): place(step, set())
+    return {step: event for event, step in needed_by.items()}
 
 # %% ../../nbs/04_env/01_reward.ipynb #c53c4a0d
 _answer_number = re.compile(r"([+-]?)\$?((?:[0-9]{1,3}(?:,[0-9]{3}){1,9}|[0-9]{1,30})(?:\.[0-9]{1,30})?)")
@@ -115,14 +122,14 @@ def _amount(text: str) -> Decimal | None:
 def _words(text: str) -> str: return " ".join(text.casefold().replace("’", "'").split()).rstrip(".").rstrip()
 
 def same_answer(
-    given: str,     # one part of the policy's answer
-    gold: str,      # the value asked for
+    given: str,  # one part of the policy's answer
+    gold: str,  # the value asked for
 ) -> bool:
     "Whether an answer states the gold value. Numbers may differ by one part in 10^9."
     given, gold = given.strip().removesuffix("."), str(gold).strip().removesuffix(".")
-    a, b = _amount(given), _amount(gold)
-    if a is None or b is None: return a is b and _words(given) == _words(gold) != ""
-    return abs(a - b) <= abs(b) * Decimal("1e-9")
+    amount, wanted = _amount(given), _amount(gold)
+    if amount is None or wanted is None: return amount is wanted and _words(given) == _words(gold) != ""
+    return abs(amount - wanted) <= abs(wanted) * Decimal("1e-9")
 
 # %% ../../nbs/04_env/01_reward.ipynb #33953e36
 def _gives(answer: str, values: list) -> bool:
@@ -137,7 +144,7 @@ def declines(answer: str) -> bool:
     return len(answer) <= 80 and _words(answer) in DECLINES
 
 # %% ../../nbs/04_env/01_reward.ipynb #4457c404
-SPARE_CHARACTERS = 40   # that a message may have beyond what it must say
+SPARE_CHARACTERS = 40  # that a message may have beyond what it must say
 _number_in_text = re.compile(r"(?<![\w.,+-])[+-]?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?!\w)")
 
 def _word_run(text: str) -> str:
@@ -148,85 +155,87 @@ def _has_words(text: str, wanted: str) -> bool:
     "Whether the text holds the wanted words, whole and in order."
     return bool(_word_run(wanted).strip()) and _word_run(wanted) in _word_run(text)
 
-def _texts(value) -> list:
+def _texts(value: Any) -> list[str]:
     "All strings in a JSON value but the keys."
     if isinstance(value, dict): value = list(value.values())
-    if isinstance(value, list): return [text for part in value for text in _texts(part)]
-    return [value] if isinstance(value, str) else []
+    if not isinstance(value, list): return [value] if isinstance(value, str) else []
+    texts = []
+    for part in value: texts += _texts(part)
+    return texts
 
-def _other_texts(task: Task, record: Record) -> list:
-    "What tools gave before the deed, besides what the task's message must say, and besides what its question says."
+def _writes(task: Task, server: str, tool: str) -> bool:
+    "Whether this is the tool that makes the change which the task's state check reads."
+    check = task.state_check
+    return check is not None and (server, tool) == (check["server"], check["write_tool"])
+
+def _other_texts(task: Task, record: Record) -> list[str]:
+    "What tools gave before the state-changing call, besides what the task's message must say and what its question says."
     known, found = [*map(str, task.state_check["contains"]), task.question], set()
     for event in record.events:
-        if event.ok and _writes(task, event.server, event.tool): break    # its own result, and what is read afterwards, may repeat the message
+        if event.ok and _writes(task, event.server, event.tool): break  # its own result, and what is read afterwards, may repeat the message
         try: found |= set(_texts(json.loads(event.content))) if event.ok else set()
         except (ValueError, RecursionError): pass
-    return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(k, text) for k in known)]
+    return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(said, text) for said in known)]
 
 # %% ../../nbs/04_env/01_reward.ipynb #b753703a
 def _says(
-    text: str,      # one message
-    wanted: list,   # the values it must state
-    others: list = (),  # texts that it must not hold
+    text: str,  # one message
+    wanted: list[str],  # the values it must state
+    others: list[str] | tuple = (),  # texts that it must not hold
 ) -> bool:
     "Whether a message states all the values, and hardly anything else."
     if len(text) > len(" ".join(wanted)) + SPARE_CHARACTERS or any(_has_words(text, other) for other in others): return False
-    numbers = [_amount(n.rstrip(",")) for n in _number_in_text.findall(text)]
-    amounts = [_amount(w.strip()) for w in wanted]
-    if any(n not in amounts for n in numbers): return False
-    return all(_has_words(text, w) if a is None else a in numbers for w, a in zip(wanted, amounts))
+    numbers = [_amount(number.rstrip(",")) for number in _number_in_text.findall(text)]
+    amounts = [_amount(value.strip()) for value in wanted]
+    if any(number not in amounts for number in numbers): return False
+    return all(_has_words(text, value) if amount is None else amount in numbers for value, amount in zip(wanted, amounts))
 
-def _messages(state: str) -> list | None:
+def _messages(state: str) -> list[str] | None:
     "The texts of a history tool's result; any other result is one text; None if it cannot be read."
     try: found = json.loads(state)
     except (ValueError, RecursionError): return [state]
     if not isinstance(found, dict) or "messages" not in found: return [state]
-    found = found["messages"]
-    return [str(m.get("text", "")) for m in found if isinstance(m, dict)] if isinstance(found, list) else None
+    messages = found["messages"]
+    return [str(message.get("text", "")) for message in messages if isinstance(message, dict)] if isinstance(messages, list) else None
 
 # %% ../../nbs/04_env/01_reward.ipynb #047c4ba8
 def needs_state(task: Task, record: Record) -> bool:
-    "Whether success hangs on the servers' state: the tool that changes it was called with success exactly once."
-    check = task.state_check
+    "Whether success hangs on the servers' state: the state-changing tool was called with success exactly once."
     if task.success["kind"] != "state" or record.answer is None: return False
-    return sum(e.ok and (e.server, e.tool) == (check["server"], check["write_tool"]) for e in record.events) == 1
+    return sum(event.ok and _writes(task, event.server, event.tool) for event in record.events) == 1
 
-def _state_holds(task: Task, record: Record) -> "bool | Invalid":
+def _state_holds(task: Task, record: Record) -> bool | Invalid:
     "Whether the servers' state at the end is what the task asked for."
-    if not needs_state(task, record): return False
-    if record.state_refused: return False
+    if not needs_state(task, record) or record.state_refused: return False
     messages = _messages(record.state) if record.state is not None else None
     if messages is None: return Invalid("the state check could not read the state")
-    wanted, others = [str(w) for w in task.state_check["contains"]], _other_texts(task, record)
-    return sum(_says(m, wanted, others) for m in messages) == 1
+    wanted, others = [str(value) for value in task.state_check["contains"]], _other_texts(task, record)
+    return sum(_says(message, wanted, others) for message in messages) == 1
 
 # %% ../../nbs/04_env/01_reward.ipynb #f5bb8ed5
-def _writes(task: Task, server: str, tool: str) -> bool:
-    "Whether this is the tool that the task's state check watches."
-    check = task.state_check
-    return check is not None and (server, tool) == (check["server"], check["write_tool"])
-
 def has_evidence(task: Task, record: Record) -> bool:
-    "Whether all needed calls were made, and those before the deed in a turn before it."
-    deeds = [s["step"] for s in task.tool_sequence if _writes(task, s["server"], s["tool"])]
-    turns = [e.turn for e in record.events if e.ok and _writes(task, e.server, e.tool)]
+    "Whether all needed calls were made, and the look-ups in a turn before the state-changing call."
+    writing_steps = [step["step"] for step in task.tool_sequence if _writes(task, step["server"], step["tool"])]
+    first_write = min((event.turn for event in record.events if event.ok and _writes(task, event.server, event.tool)), default=math.inf)
+
     def fits(event: ToolEvent, step: dict) -> bool:
         if _writes(task, step["server"], step["tool"]):
-            target = {k: v for k, v in step["params"].items() if k in task.state_check["params"]}
+            target = {name: value for name, value in step["params"].items() if name in task.state_check["params"]}
             return _exact(event, step | {"params": target})
-        after = not deeds or step["step"] > min(deeds)
+        after_write = not writing_steps or step["step"] > min(writing_steps)
         made = _same_tool if step.get("any_params") else _exact
-        return made(event, step) and (after or event.turn < min(turns, default=math.inf))
+        return made(event, step) and (after_write or event.turn < first_write)
+
     return len(matched(task, record, fits)) == len(task.tool_sequence)
 
 # %% ../../nbs/04_env/01_reward.ipynb #4b2c0fc8
 def within_limits(task: Task, record: Record) -> bool:
     "Whether no more servers and tools were used than the task allows."
-    used = {(e.server, e.tool) for e in record.events if e.server}
-    servers, tools = (task.limits.get(k) or math.inf for k in ("max_servers", "max_tools"))
-    return len({s for s, _ in used}) <= servers and len(used) <= tools
+    used = {(event.server, event.tool) for event in record.events if event.server}
+    max_servers, max_tools = (task.limits.get(name) or math.inf for name in ("max_servers", "max_tools"))
+    return len({server for server, _ in used}) <= max_servers and len(used) <= max_tools
 
-def succeeded(task: Task, record: Record) -> "bool | Invalid":
+def succeeded(task: Task, record: Record) -> bool | Invalid:
     "Whether the episode did what the task asks."
     if record.answer is None or not within_limits(task, record): return False
     kind = task.success["kind"]
@@ -239,14 +248,18 @@ def succeeded(task: Task, record: Record) -> "bool | Invalid":
 @dataclass(frozen=True)
 class Term:
     "One named part of the reward."
-    score: Callable         # (task, record) -> float | [(turn, value)] | Invalid
-    weight: float           # what 1 of it is worth
-    low: float = 0.         # least value of its sum
-    high: float = 1.        # greatest value of its sum
+    score: Callable  # (task, record) -> float | [(turn, value)] | Invalid
+    weight: float  # what 1 of it is worth
+    low: float = 0.0  # least value of its sum
+    high: float = 1.0  # greatest value of its sum
 
-TERMS = {}  # name -> Term
+TERMS: dict[str, Term] = {}  # by name
 
-def term(weight: float, low: float = 0., high: float = 1.) -> Callable:
+def term(
+    weight: float,  # what 1 of it is worth
+    low: float = 0.0,  # least value of its sum
+    high: float = 1.0,  # greatest value of its sum
+) -> Callable:
     "Registers a scoring function under its own name."
     def register(score: Callable) -> Callable:
         TERMS[score.__name__] = Term(score, weight, low, high)
@@ -254,71 +267,77 @@ def term(weight: float, low: float = 0., high: float = 1.) -> Callable:
     return register
 
 # %% ../../nbs/04_env/01_reward.ipynb #891c7ef8
-def _shares(task: Task, record: Record, fits: Callable) -> list:
+def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invalid:
     "Each needed call that was made is worth its share, at the turn that made it."
     needed = len(task.tool_sequence)
     if not needed: return success(task, record)
-    return [(record.events[e].turn, 1 / needed) for _, e in sorted(matched(task, record, fits).items())]
+    return [(record.events[event].turn, 1 / needed) for _, event in sorted(matched(task, record, fits).items())]
 
 @term(weight=.65)
-def success(task: Task, record: Record) -> "float | Invalid":
+def success(task: Task, record: Record) -> float | Invalid:
     "1 if the task was done, else 0."
-    held = succeeded(task, record)
-    return held if isinstance(held, Invalid) else float(held)
+    done = succeeded(task, record)
+    return done if isinstance(done, Invalid) else float(done)
 
 @term(weight=.25)
-def arguments(task: Task, record: Record) -> list:
+def arguments(task: Task, record: Record) -> list | float | Invalid:
     "The share of needed calls made with exactly their arguments."
     return _shares(task, record, _exact)
 
 @term(weight=.10)
-def tool(task: Task, record: Record) -> list:
+def tool(task: Task, record: Record) -> list | float | Invalid:
     "The share of needed calls whose tool was called and worked."
     return _shares(task, record, _same_tool)
 
-@term(weight=.10, low=-2.)
+@term(weight=.10, low=-2.0)
 def malformed(task: Task, record: Record) -> list:
     "-1 for each of the first two turns that could not be read."
-    return [(turn, -1.) for turn in record.malformed[:2]]
+    return [(turn, -1.0) for turn in record.malformed[:2]]
 
 # %% ../../nbs/04_env/01_reward.ipynb #83326051
-def _check_weights(weights: dict):
+def _check_weights(weights: dict[str, float]) -> None:
     "Refuses the weight of a term that does not exist."
     for name in weights:
         if name in TERMS: continue
         hint = nearest(name, TERMS)
         raise ValueError(f"no reward term is named {name!r}" + (hint if hint != "." else f"; there are {', '.join(TERMS)}."))
 
-def _credits(name: str, task: Task, record: Record) -> "list | Invalid":
+def _credits(name: str, task: Task, record: Record) -> list | Invalid:
     "A term's `(turn, value)` pairs, checked against its range."
-    rule, given = TERMS[name], TERMS[name].score(task, record)
+    rule = TERMS[name]
+    given = rule.score(task, record)
     if isinstance(given, Invalid): return given
     if not isinstance(given, list): given = [(max(record.turns - 1, 0), given)]
     total = sum(value for _, value in given)
-    if not rule.low - 1e-9 <= total <= rule.high + 1e-9:    # also refuses nan
+    if not rule.low - 1e-9 <= total <= rule.high + 1e-9:  # also refuses nan
         return Invalid(f"term {name} gave {total}, outside {rule.low} to {rule.high}")
     return given
 
 # %% ../../nbs/04_env/01_reward.ipynb #2cb3a6c6
 def score(
-    task: Task,             # with its gold answer
-    record: Record,         # what the policy did
-    weights: dict | None = None,    # term -> weight, where it differs from the registry's
-) -> "dict | Invalid":      # term -> [(turn, weighted value)]
+    task: Task,  # with its gold answer
+    record: Record,  # what the policy did
+    weights: dict[str, float] | None = None,  # term -> weight, where it differs from the registry's
+) -> dict[str, list] | Invalid:  # term -> [(turn, weighted value)]
     "All reward terms of an episode, by name and turn."
     if record.fault: return Invalid(record.fault)
-    _check_weights(weights or {})
+    weights = weights or {}
+    _check_weights(weights)
     scored = {}
     for name, rule in TERMS.items():
-        weight = (weights or {}).get(name, rule.weight)
+        weight = weights.get(name, rule.weight)
         if not weight: continue
         credits = _credits(name, task, record)
         if isinstance(credits, Invalid): return credits
         scored[name] = [(turn, weight * value) for turn, value in credits if value]
     return scored
 
-def total(task: Task, record: Record, weights: dict | None = None) -> "float | Invalid":
-    "The reward of an episode: the sum of its weighted terms, 1 at most with the registry's weights."
+def reward_of(scored: dict[str, list]) -> float:
+    "The sum of all weighted terms; 1 at most with the registry's weights."
+    credits = sum(scored.values(), [])
+    return round(math.fsum(value for _, value in credits), 9)
+
+def total(task: Task, record: Record, weights: dict[str, float] | None = None) -> float | Invalid:
+    "The reward of an episode."
     scored = score(task, record, weights)
-    if isinstance(scored, Invalid): return scored
-    return round(math.fsum(value for term in scored.values() for _, value in term), 9)
+    return scored if isinstance(scored, Invalid) else reward_of(scored)

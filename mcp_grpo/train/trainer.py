@@ -101,8 +101,7 @@ class Run:
 
     def refresh(self):
         "Tell the engine that the weights have changed."
-        weights = self.policy.publish()
-        run_sync(self.engine.update, weights.tensors, weights.version)
+        run_sync(self.engine.update, self.policy.publish())
 
 # %% ../../nbs/08_train/07_trainer.ipynb #2102a1e9
 class Trainer(Run):
@@ -117,9 +116,9 @@ class Trainer(Run):
 
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # episodes; seconds, and those of them the engine computed
         "The first half of a step."
-        start, busy = time.perf_counter(), self.engine.stats()["seconds"]
+        start, busy = time.perf_counter(), self.engine.stats().seconds
         groups = self.rollout(self.steps_done)
-        return groups, time.perf_counter() - start, self.engine.stats()["seconds"] - busy
+        return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def improve(self, groups: list[list[Trajectory]], playing: float, generating: float) -> StepResult:
         "The second half: learn, refresh the engine."
