@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from .session import SessionError, ToolResult
-from ..config import nearest
+from ..config import nearest, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -367,9 +367,7 @@ class Tape:
         lines = [{"tape": 1}] + [{"server": server, "digest": digest, "tools": json.loads(text)} for server, digest, text in tools]
         order = "server, tool, arguments, history, digest"
         lines += [_as_dict(row) for row in self.file.select(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY {order}")]
-        draft = path.with_suffix(".part")
-        draft.write_text("".join(canonical(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
-        os.replace(draft, path)
+        replace_file(path, "".join(canonical(line) + "\n" for line in lines))
         return path
 
     def close(self) -> None:
