@@ -8,7 +8,7 @@ __all__ = ['log', 'INHERITED', 'PLAYED', 'GRACE', 'download_folders', 'mark_play
            'split_lines', 'BadMessage', 'read_message', 'Conversation', 'process_streams']
 
 # %% ../../nbs/01_client/03_stdio.ipynb #2c45cb72
-import asyncio, errno, json, logging, os, shutil, signal, subprocess, sys, tempfile, weakref
+import asyncio, errno, json, logging, os, shutil, signal, subprocess, tempfile, weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
