@@ -6,7 +6,7 @@
 # These are set on the command line (`make bench NAME=client`); variables of the environment that happen to have such a name are not meant.
 MODE = cpu
 ifneq ($(origin RUN),command line)
-RUN  := $(MODE)-$(shell date +%Y%m%d-%H%M%S)
+RUN  := $(notdir $(basename $(MODE)))-$(shell date +%Y%m%d-%H%M%S)
 endif
 NAME =
 ARGS =                  # more papermill parameters: ARGS="-p steps 20 -p seed 1"

@@ -21,9 +21,9 @@ def spoil(row, where):
 
 SETTINGS = [  # parameters, overrides, what the sentence says
     ({"mode": "gpux"}, [], r"mode 'gpux' does not exist; modes that exist: cpu"),
-    ({}, ["train.stepps=3"], r"train\.stepps: there is no such setting; did you mean train\.steps"),
-    ({}, ["train.steps=many"], r"train\.steps: 'many' is not of type int"),
-    ({"steps": -1}, [], r"train\.steps: -1 is out of range"),
+    ({}, ["train.stepps=3"], r"train\.stepps: there is no such field; did you mean train\.steps"),
+    ({}, ["train.steps=many"], r"train\.steps: 'many' should be a valid integer"),
+    ({"steps": -1}, [], r"train\.steps: -1 should be greater than or equal to 0"),
     ({"run": "a/b"}, [], r"run: 'a/b' cannot name a folder"),
     ({}, ["servers.names=[polygon,fmp,slakc]"], r"slakc.*slack"),
     ({}, ["servers.names=[polygon,slack]"], r"row \d+.*fmp.*is not configured"),

@@ -15,17 +15,19 @@ TASK_FILES = [f"{folder}/{name}.json" for folder in ("data/processed", "mcp_grpo
 def wheel(tmp_path_factory):
     "A wheel of the package, built from a copy that no earlier build has touched."
     copy = tmp_path_factory.mktemp("source")
-    shutil.copytree(ROOT/"mcp_grpo", copy/"mcp_grpo", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("mcp_grpo", "experiments"): shutil.copytree(ROOT/folder, copy/folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"): shutil.copy(ROOT/name, copy)
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", copy/"dist", copy], check=True, capture_output=True)
     return next((copy/"dist").glob("*.whl"))
 
 
-def test_wheel_holds_modules_and_assets(wheel):
+def test_wheel_holds_modules_assets_and_experiments(wheel):
     there = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("mcp_grpo/")}
     here = {p.relative_to(ROOT).as_posix() for p in (ROOT/"mcp_grpo").glob("**/*") if p.is_file() and "__pycache__" not in p.parts}
-    assert there == here
+    beside = {f"mcp_grpo/{p.relative_to(ROOT).as_posix()}" for pattern in ("*.ipynb", "configs/*") for p in (ROOT/"experiments").glob(pattern)}
+    assert there == here | beside
     assert {"mcp_grpo/assets/tiny/model.safetensors", "mcp_grpo/assets/tasks/train.json", "mcp_grpo/train/trainer.py"} <= there
+    assert {"mcp_grpo/experiments/train.ipynb", "mcp_grpo/experiments/configs/cpu.yaml"} <= there
 
 
 def test_installed_copy_checks_a_run_in_an_empty_folder(wheel, tmp_path):
@@ -35,7 +37,7 @@ def test_installed_copy_checks_a_run_in_an_empty_folder(wheel, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(site)}
     found = subprocess.run([sys.executable, "-c", "import mcp_grpo; print(mcp_grpo.__file__)"], cwd=folder, env=environment, capture_output=True, text=True).stdout
     assert Path(found.strip()).is_relative_to(site)
-    done = subprocess.run([Path(sys.executable).with_name("papermill"), ROOT/"experiments/train.ipynb", "train.ipynb", "-p", "dry_run", "True",
+    done = subprocess.run([Path(sys.executable).with_name("papermill"), site/"mcp_grpo/experiments/train.ipynb", "train.ipynb", "-p", "dry_run", "True",
                            "--no-progress-bar", "--log-output"], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "64 tasks to learn from, 64 held out" in done.stderr and "this was a dry run" in done.stderr

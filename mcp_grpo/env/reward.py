@@ -96,7 +96,8 @@ def matched(
 ) -> dict[int, int]:  # index of a needed call -> index of the event that made it
     "A largest pairing of needed calls with made ones."
     needed_by: dict[int, int] = {}  # event -> the needed call it stands for
-    fitting = [[i for i, event in enumerate(record.events) if fits(event, step)] for step in task.tool_sequence]
+    fitting = []  # for each needed call the events that could be it
+    for step in task.tool_sequence: fitting.append([i for i, event in enumerate(record.events) if fits(event, step)])
 
     def place(step: int, tried: set[int]) -> bool:
         for event in fitting[step]:
@@ -333,7 +334,8 @@ def score(
 
 def reward_of(scored: dict[str, list]) -> float:
     "The sum of all weighted terms; 1 at most with the registry's weights."
-    return round(math.fsum(value for credits in scored.values() for _, value in credits), 9)
+    credits = sum(scored.values(), [])
+    return round(math.fsum(value for _, value in credits), 9)
 
 def total(task: Task, record: Record, weights: dict[str, float] | None = None) -> float | Invalid:
     "The reward of an episode."

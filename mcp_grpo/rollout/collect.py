@@ -12,6 +12,7 @@ import anyio
 
 from ..client.pool import Pool, together
 from ..client.session import run_sync
+from ..config import ConfigError
 from ..env.episode import Episode, servers_of
 from .chat import Chat
 from .engine import Engine, Sampling
@@ -75,7 +76,7 @@ def check_room(
     "Refuse a task whose prompt leaves no room for a turn."
     for task in tasks:
         if (n := len(chat.prompt_ids(task.prompt))) >= max_tokens:
-            raise ValueError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
+            raise ConfigError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
 
 # %% ../../nbs/07_rollout/04_collect.ipynb #e87b6568
 async def collect(tasks: list[Task],

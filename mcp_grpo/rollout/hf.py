@@ -6,7 +6,7 @@
 __all__ = ['SMALL', 'Feed', 'make_feed', 'decode_attention', 'Shared', 'shared_attention', 'piece_attention', 'slot_attention',
            'SlotCache', 'sampling_threads', 'sampling_mode', 'forward', 'sample', 'SlotTable', 'shared_prefix',
            'Request', 'Slots', 'Seats', 'Admission', 'Sharing', 'Batcher', 'Runner', 'Worker', 'Driver', 'within',
-           'HFEngine']
+           'HFEngine', 'open_hf']
 
 # %% ../../nbs/07_rollout/03_hf.ipynb #a5526885
 import asyncio
@@ -22,7 +22,9 @@ import torch.nn.functional as F
 from transformers.cache_utils import Cache
 
 from ..model.attention import attention_layout, partial_attention, plain_call, register_layout
-from .engine import Completion, Key, Sampling, noise
+from ..config import Config
+from ..model.policy import Policy, PolicyError, Weights
+from .engine import Completion, EngineStats, Key, Sampling, noise
 
 # %% ../../nbs/07_rollout/03_hf.ipynb #be66e1cf
 @dataclass
@@ -495,7 +497,7 @@ class Runner(Batcher):
 class Worker:
     "The batcher and the one thread it runs in."
     def __init__(self, model, max_slots: int, chunk: int):
-        if odd := partial_attention(model): raise ValueError(f"the hf engine cannot sample from {type(model).__name__}: {odd}; choose another model.")
+        if odd := partial_attention(model): raise PolicyError(f"the hf engine cannot sample from {type(model).__name__}: {odd}; choose another model.")
         self.model, self.runner, self.version, self.seconds = model, Runner(model, max_slots, chunk), 0, 0.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
 
@@ -512,11 +514,14 @@ class Worker:
         self.seconds += time.perf_counter() - start
         return finished, left
 
-    def load(self, weights, version: int):
-        "Take weights over (None: they are the learner's own) and forget the cache."
-        if weights is not None: self.model.load_state_dict(weights)
+    def load(self, weights: Weights):
+        "Take weights over and forget the cache."
+        if weights.kind == "full": self.model.load_state_dict(weights.tensors)
+        if weights.kind == "lora":
+            from peft import set_peft_model_state_dict
+            set_peft_model_state_dict(self.model, weights.tensors)
         self.runner.forget()
-        self.version = version
+        self.version = weights.version
 
     async def call(self, function, *args):
         "Run `function` in the worker's thread."
@@ -602,10 +607,17 @@ class HFEngine:
         "The episode is over: its slot is free."
         self.driver.released.append(tuple(episode))
 
-    async def update(self, weights: Any = None, version: int = 0):
+    async def update(self, weights: Weights):
         "Take new weights between two rounds. A turn under way goes on with the new ones, and still bears the version it began with."
-        await self.worker.call(self.worker.load, weights, version)
+        await self.worker.call(self.worker.load, weights)
 
-    def stats(self) -> dict[str, float]:
+    def stats(self) -> EngineStats:
         "Counters since the start."
-        return dict(self.worker.runner.stats(), seconds=self.worker.seconds)
+        return EngineStats(self.worker.seconds, **self.worker.runner.stats())
+
+def open_hf(
+    cfg: Config,  # its section `rollout` is read
+    policy: Policy,  # its model is sampled from, not a copy
+) -> HFEngine:
+    "The engine of a run."
+    return HFEngine(policy.model, max_tokens=cfg.rollout.max_tokens, deterministic=cfg.rollout.deterministic)

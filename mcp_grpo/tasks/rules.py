@@ -6,18 +6,18 @@
 __all__ = ['ARGUMENT_NAMES', 'CARDS', 'LISTS', 'LETTERS', 'PHRASES', 'MAX_TOOLS', 'SYSTEM', 'FAMILIES', 'COMPOSED', 'DRILLS',
            'TRAIN_COUNTS', 'INVENTED_COUNTS', 'HELD_OUT_COUNTS', 'SYNONYM_COUNTS', 'SMALL_TRAIN_COUNTS',
            'SMALL_HELD_OUT_COUNTS', 'SMALL_SYNONYM_COUNTS', 'ToolCard', 'invented', 'offer', 'Split', 'split_world',
-           'Fact', 'draw_fact', 'choose_cards', 'choose_tools', 'make_prompt', 'Draft', 'Maker', 'lookup',
-           'two_lookups', 'chain', 'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks',
-           'first_tasks', 'small_tasks', 'write_default_tasks']
+           'Fact', 'true_value', 'choose_cards', 'Maker', 'make_prompt', 'Draft', 'lookup', 'two_lookups', 'chain',
+           'post', 'unanswerable_pair', 'find_symbol', 'say', 'make_tasks', 'default_tasks', 'first_tasks',
+           'small_tasks', 'write_default_tasks']
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8add6b86
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..env.action import tool_prompt
-from ..servers.world import TRADING_DAYS, World, invented_word, open_world
+from ..servers.world import TRADING_DAYS, Company, World, invented_word, open_world
 from ..task import COMPLEXITIES, OfferedTool, Task, write_tasks
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8bda0894
@@ -26,11 +26,11 @@ class ToolCard:
     "A real tool with the names it may be shown under and the facts it gives."
     server: str
     tool: str
-    names: tuple            # shown in training; the real name among them
-    held_out_names: tuple   # shown only in evaluation
-    description: str        # a few words
-    arguments: tuple        # keys of ARGUMENT_NAMES: real argument names, in order
-    gives: tuple = ()       # keys of PHRASES, or 'symbol' or 'post'
+    names: tuple[str, ...]  # shown in training; the real name among them
+    held_out_names: tuple[str, ...]  # shown only in evaluation
+    description: str  # a few words
+    arguments: tuple[str, ...]  # keys of ARGUMENT_NAMES: real argument names, in order
+    gives: tuple[str, ...] = ()  # keys of PHRASES, or "symbol" or "post"
 
 ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
     "ticker": (("ticker", "symbol", "stock"), ("code", "security")),
@@ -68,23 +68,24 @@ CARDS = [
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
 LISTS = ("train", "held_out")
 LETTERS = "eeeeeaaaarrrriiiioooottttnnnssslllcccuudddppmmhhgbfywkvxzjq"  # about as often as English has them
-_OPTIONS = [(c.names, c.held_out_names) for c in CARDS] + [*ARGUMENT_NAMES.values()]
-_NAMES = {name for lists in _OPTIONS for names in lists for name in names}
-_WORDS = sorted({word for names, _ in _OPTIONS for name in names for word in name.split("_") if word})
+_OPTIONS = [(card.names, card.held_out_names) for card in CARDS] + [*ARGUMENT_NAMES.values()]
+_NAMES = {*sum((train + held_out for train, held_out in _OPTIONS), ())}
+_WORDS = sorted({*"_".join(sum((train for train, _ in _OPTIONS), ())).split("_")} - {""})
 
 def invented(rng: random.Random) -> str:
     "A name that none of the lists has."
-    def word():
+    def word() -> str:
         match rng.randrange(3):
             case 0: return rng.choice(_WORDS)
             case 1: return invented_word(rng, rng.choice((1, 2))).lower()
         return "".join(rng.choices(LETTERS, k=rng.randint(3, 6)))
-    while (name := "_".join(word() for _ in range(rng.choice((1, 2))))) in _NAMES: pass
-    return name
+    while True:
+        name = "_".join(word() for _ in range(rng.choice((1, 2))))
+        if name not in _NAMES: return name
 
 def _shown(
-    options: tuple,             # the names of each of LISTS
-    names: str | Callable,      # train | held_out | invented, or a function of a Random
+    options: tuple,  # the names of each of LISTS
+    names: str | Callable,  # train | held_out | invented, or a function of a Random
     rng: random.Random,
 ) -> str:
     "A tool's or an argument's name for one task."
@@ -92,14 +93,14 @@ def _shown(
     return names(rng) if callable(names) else rng.choice(options[LISTS.index(names)])
 
 def offer(
-    card: ToolCard,         # the tool
+    card: ToolCard,  # the tool
     names: str | Callable,  # train | held_out | invented, or a function of a Random
     rng: random.Random,
 ) -> OfferedTool:
     "The tool as one task shows it."
     shown = []
     while len(set(shown)) < len(card.arguments) or not shown and card.arguments:
-        shown = [_shown(ARGUMENT_NAMES[a], names, rng) for a in card.arguments]
+        shown = [_shown(ARGUMENT_NAMES[argument], names, rng) for argument in card.arguments]
     name = _shown((card.names, card.held_out_names), names, rng)
     return OfferedTool(card.server, card.tool, name, card.description, dict(zip(shown, card.arguments)))
 
@@ -107,25 +108,25 @@ def offer(
 @dataclass
 class Split:
     "What tasks of one split may be about."
-    companies: list     # list[Company]
-    unlisted: list      # symbols that no company has
-    channels: list      # channel names
-    days: list          # ISO dates
-    leaders: dict       # sector -> Company
+    companies: list[Company]
+    unlisted: list[str]  # symbols that no company has
+    channels: list[str]  # their names
+    days: list[str]  # ISO dates
+    leaders: dict[str, Company]  # sector -> its leading company
 
 def split_world(
     world: World,
-    name: str,              # train | held_out
+    name: str,  # train | held_out
     avoid: frozenset = frozenset(),  # symbols that must not occur
 ) -> Split:
     "The part of a world that belongs to a split."
-    mine = (lambda i: i % 3 == 2) if name == "held_out" else (lambda i: i % 3 != 2)
-    companies = [c for i, c in enumerate(world.companies) if mine(i) and c.symbol not in avoid]
-    days = [d for i, d in enumerate(TRADING_DAYS) if mine(i)]
-    listed = {c.symbol: c for c in companies}
-    return Split(companies, [s for i, s in enumerate(world.unlisted) if mine(i) and s not in avoid],
-                 [c["name"] for i, c in enumerate(world.channels) if mine(i)], days,
-                 {sector: listed[s] for sector, s in world.leaders.items() if s in listed})
+    def mine(items: Iterable) -> list: return [item for i, item in enumerate(items) if (i % 3 == 2) == (name == "held_out")]
+    companies = [company for company in mine(world.companies) if company.symbol not in avoid]
+    unlisted = [symbol for symbol in mine(world.unlisted) if symbol not in avoid]
+    channels = [channel["name"] for channel in mine(world.channels)]
+    listed = {company.symbol: company for company in companies}
+    leaders = {sector: listed[symbol] for sector, symbol in world.leaders.items() if symbol in listed}
+    return Split(companies, unlisted, channels, mine(TRADING_DAYS), leaders)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #93ea8d11
 PHRASES = {
@@ -142,71 +143,84 @@ PHRASES = {
 @dataclass
 class Fact:
     "One thing asked about one company."
-    kind: str           # a key of PHRASES
+    kind: str  # a key of PHRASES
     symbol: str
-    value: str | None   # None: it cannot be known
-    day: str = ""       # for 'close'
+    value: str | None  # None: it cannot be known
+    day: str = ""  # for "close"
 
     def params(self, card: ToolCard) -> dict:
         "The arguments with which the card's tool gives this fact."
         known = dict(ticker=self.symbol, symbol=self.symbol, from_=self.day, to=self.day)
-        return {a: known[a] for a in card.arguments}
+        return {argument: known[argument] for argument in card.arguments}
 
     def phrase(self, who: str, rng: random.Random) -> str:
         "The fact as part of a question."
         return rng.choice(PHRASES[self.kind]).format(who=who, day=self.day)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #3792bfd6
-def _value(world: World, kind: str, symbol: str, day: str) -> str | None:
+def true_value(
+    world: World,
+    kind: str,  # a key of PHRASES
+    symbol: str,
+    day: str = "",  # for "close"
+) -> str | None:  # None: there is none
     "The world's value of a fact, printed as JSON prints it."
-    company, quote = world.by_symbol[symbol], world.quote(symbol)
-    if kind == "close": return str(next(b.close for b in world.bars(symbol) if b.day == day))
-    value = quote[kind] if kind in quote else getattr(company, kind)
+    if kind == "close": return str(next(bar.close for bar in world.bars(symbol) if bar.day == day))
+    quote = world.quote(symbol)
+    value = quote[kind] if kind in quote else getattr(world.by_symbol[symbol], kind)
     return None if value is None else str(value)
 
-def draw_fact(
-    world: World,
-    split: Split,
-    rng: random.Random,
-    kind: str = "",         # a key of PHRASES; any when empty
-    company=None,           # a Company of the split; any when None
-) -> Fact:
-    "A fact that has a value."
-    while True:
-        k, c = kind or rng.choice(list(PHRASES)), company or rng.choice(split.companies)
-        day = rng.choice(split.days) if k == "close" else ""
-        fact = Fact(k, c.symbol, _value(world, k, c.symbol, day), day)
-        if fact.value is not None: return fact
-        if company and kind: raise ValueError(f"{c.symbol} has no {k}")
-
 # %% ../../nbs/05_tasks/00_rules.ipynb #21bbdf43
+def choose_cards(kinds: Iterable[str], rng: random.Random) -> dict[str, ToolCard] | None:
+    "Fact kind -> the one chosen card that gives it; None where the choice is ambiguous."
+    chosen = {}
+    for kind in kinds: chosen[kind] = rng.choice([card for card in CARDS if kind in card.gives])
+    given = sum((card.gives for card in set(chosen.values())), ())
+    return chosen if all(given.count(kind) == 1 for kind in kinds) else None
+
+# %% ../../nbs/05_tasks/00_rules.ipynb #9b5d173f
 MAX_TOOLS = 4
 
-def choose_cards(kinds: list, rng: random.Random) -> dict | None:
-    "Fact kind -> the one chosen card that gives it; None where the choice is ambiguous."
-    chosen = {k: rng.choice([c for c in CARDS if k in c.gives]) for k in kinds}
-    clear = all(sum(k in c.gives for c in {id(c): c for c in chosen.values()}.values()) == 1 for k in kinds)
-    return chosen if clear else None
+@dataclass
+class Maker:
+    "Draws facts and tools for the tasks of one file."
+    world: World
+    split: Split
+    names: str | Callable  # how tools are shown: train | held_out | invented, or a function of a Random
+    rng: random.Random = field(repr=False)
 
-def choose_tools(
-    kinds: list,            # the kinds of facts the task needs
-    names: str | Callable,  # how they are shown
-    rng: random.Random,
-) -> tuple:                 # ({kind: card}, list[OfferedTool] in random order)
-    "The cards a task needs, and the tools it offers."
-    while not (chosen := choose_cards(kinds, rng)): pass
-    needed = list({c.tool: c for c in chosen.values()}.values())
-    others = [c for c in CARDS if c not in needed and not set(c.gives) & set(kinds)]
-    extra = rng.sample(others, rng.randint(max(0, 2 - len(needed)), MAX_TOOLS - len(needed)))
-    tools = []
-    while len({t.name for t in tools}) < len(needed) + len(extra): tools = [offer(c, names, rng) for c in needed + extra]
-    return chosen, rng.sample(tools, len(tools))
+    def fact(
+        self,
+        kind: str = "",  # a key of PHRASES; any when empty
+        company: Company | None = None,  # of the split; any when None
+    ) -> Fact:
+        "A fact that has a value."
+        while True:
+            drawn = kind or self.rng.choice(list(PHRASES))
+            symbol = (company or self.rng.choice(self.split.companies)).symbol
+            day = self.rng.choice(self.split.days) if drawn == "close" else ""
+            value = true_value(self.world, drawn, symbol, day)
+            if value is not None: return Fact(drawn, symbol, value, day)
+            if company and kind: raise ValueError(f"{symbol} has no {drawn}")
+
+    def tools(
+        self,
+        *kinds: str,  # of the facts that the task needs
+    ) -> tuple[dict[str, ToolCard], list[OfferedTool]]:  # the card of each kind, and the offer in random order
+        "The cards a task needs, and the tools it offers."
+        while not (chosen := choose_cards(kinds, self.rng)): pass
+        needed = list(dict.fromkeys(chosen.values()))
+        others = [card for card in CARDS if card not in needed and not set(card.gives) & set(kinds)]
+        cards = needed + self.rng.sample(others, self.rng.randint(max(0, 2 - len(needed)), MAX_TOOLS - len(needed)))
+        tools: list[OfferedTool] = []
+        while len({tool.name for tool in tools}) < len(cards): tools = [offer(card, self.names, self.rng) for card in cards]
+        return chosen, self.rng.sample(tools, len(tools))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #96f348e6
 SYSTEM = ('Synthetic data. Tools:\n{tools}\nCall: <tool_call>{{"name":..,"arguments":{{..}}}}</tool_call>\n'
           'End: <answer>value; value</answer> or <answer>unknown</answer>')
 
-def make_prompt(tools: list, question: str) -> list:
+def make_prompt(tools: list[OfferedTool], question: str) -> list[dict]:
     "System message and first user message."
     return [dict(role="system", content=SYSTEM.format(tools=tool_prompt(tools))), dict(role="user", content=question)]
 
@@ -215,23 +229,12 @@ def make_prompt(tools: list, question: str) -> list:
 class Draft:
     "What one task is about, before it gets an id and a prompt."
     question: str
-    tools: list             # list[OfferedTool]
-    calls: list             # [(card, params, expect_error)]
+    tools: list[OfferedTool]
+    calls: list[tuple[ToolCard, dict, bool]]  # card, real arguments, whether it must be refused
     success: dict
-    facts: dict             # what the calls give, by name
+    facts: dict[str, str]  # what the calls give, by name
     complexity: str = "simple"
     state_check: dict | None = None
-
-@dataclass
-class Maker:
-    "Where drafts are drawn from."
-    world: World
-    split: Split
-    names: str | Callable
-    rng: random.Random = field(repr=False)
-
-    def fact(self, kind: str = "", company=None) -> Fact: return draw_fact(self.world, self.split, self.rng, kind, company)
-    def tools(self, kinds: list) -> tuple: return choose_tools(kinds, self.names, self.rng)
 
 def _ask(phrase: str, rng: random.Random) -> str:
     return rng.choice(("What is {}?", "Give {}.", "Tell me {}.", "Find {}.")).format(phrase)
@@ -239,7 +242,8 @@ def _ask(phrase: str, rng: random.Random) -> str:
 # %% ../../nbs/05_tasks/00_rules.ipynb #dcf5e818
 def lookup(make: Maker) -> Draft:
     "One call gives the answer."
-    fact = make.fact(); cards, tools = make.tools([fact.kind])
+    fact = make.fact()
+    cards, tools = make.tools(fact.kind)
     card = cards[fact.kind]
     return Draft(_ask(fact.phrase(fact.symbol, make.rng), make.rng), tools, [(card, fact.params(card), False)],
                  dict(kind="answer", values=[fact.value]), {fact.kind: fact.value})
@@ -247,17 +251,18 @@ def lookup(make: Maker) -> Draft:
 # %% ../../nbs/05_tasks/00_rules.ipynb #890958de
 def two_lookups(make: Maker) -> Draft:
     "Two independent calls; both values are the answer, in order."
-    a = b = make.fact()
-    while a.symbol == b.symbol: b = make.fact(a.kind)
-    cards, tools = make.tools([a.kind])
-    both = f"{a.phrase(a.symbol, make.rng)} and {b.phrase(b.symbol, make.rng)}"
-    calls = [(cards[f.kind], f.params(cards[f.kind]), False) for f in (a, b)]
-    return Draft(make.rng.choice(("Give {}.", "What are {}?", "Find {}.")).format(both), tools, calls,
-                 dict(kind="answer", values=[a.value, b.value]), {"first": a.value, "second": b.value}, "moderate")
+    first = second = make.fact()
+    while second.symbol == first.symbol: second = make.fact(first.kind)
+    cards, tools = make.tools(first.kind)
+    card = cards[first.kind]
+    both = f"{first.phrase(first.symbol, make.rng)} and {second.phrase(second.symbol, make.rng)}"
+    return Draft(make.rng.choice(("Give {}.", "What are {}?", "Find {}.")).format(both), tools,
+                 [(card, first.params(card), False), (card, second.params(card), False)],
+                 dict(kind="answer", values=[first.value, second.value]), {"first": first.value, "second": second.value}, "moderate")
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8878fc9
-def _named(make: Maker) -> tuple:
-    "A company, how a question names it, and what to search for."
+def _named(make: Maker) -> tuple[Company, str, str]:  # the company, how a question names it, what to search for
+    "A company to be found by its name, or as the leader of its sector."
     rng = make.rng
     if not make.split.leaders or rng.random() < 0.7:
         company = rng.choice(make.split.companies)
@@ -268,17 +273,19 @@ def _named(make: Maker) -> tuple:
 # %% ../../nbs/05_tasks/00_rules.ipynb #1225565d
 def chain(make: Maker) -> Draft:
     "The first call gives the symbol that the second one needs."
-    rng = make.rng; company, who, query = _named(make)
-    given = () if company.ceo else ("ceo",)                       # a vacant post has no answer
-    if query != company.name: given += ("sector",)                # and a named sector would be its own
-    kind = rng.choice([k for k in PHRASES if k not in given])
-    fact = make.fact(kind, company); cards, tools = make.tools(["symbol", kind])
+    rng = make.rng
+    company, who, query = _named(make)
+    excluded = () if company.ceo else ("ceo",)  # a vacant post has no answer
+    if query != company.name: excluded += ("sector",)  # and a named sector would be its own
+    kind = rng.choice([kind for kind in PHRASES if kind not in excluded])
+    fact = make.fact(kind, company)
+    cards, tools = make.tools("symbol", kind)
     calls = [(cards["symbol"], {"query": query}, False), (cards[kind], fact.params(cards[kind]), False)]
     return Draft(_ask(fact.phrase(who, rng), rng), tools, calls,
                  dict(kind="answer", values=[fact.value]), {"symbol": company.symbol, kind: fact.value}, "moderate")
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #874db0c0
-def _to_channel(make: Maker) -> tuple:
+def _to_channel(make: Maker) -> tuple[str, str]:
     "A channel of the split, and an order to post `{}` to it."
     channel = f"#{make.rng.choice(make.split.channels)}"
     return channel, make.rng.choice(("Post {} to ", "Send {} to ", "Put {} in ")) + channel + "."
@@ -291,84 +298,95 @@ def _posted(channel: str, text: str) -> dict:
 # %% ../../nbs/05_tasks/00_rules.ipynb #473dae28
 def post(make: Maker) -> Draft:
     "A figure is looked up and posted to a channel; the workspace's state decides."
-    fact = make.fact(); channel, order = _to_channel(make)
-    cards, tools = make.tools([fact.kind, "post"])
+    fact = make.fact()
+    channel, order = _to_channel(make)
+    cards, tools = make.tools(fact.kind, "post")
     message = dict(channel_id=channel, text=fact.value)
     return Draft(order.format(fact.phrase(fact.symbol, make.rng)), tools,
                  [(cards[fact.kind], fact.params(cards[fact.kind]), False), (cards["post"], message, False)],
                  dict(kind="state"), {fact.kind: fact.value}, "complex", _posted(channel, fact.value))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
-def unanswerable_pair(make: Maker) -> tuple:
+def unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
     "A question without an answer, and one in the same words that has one."
     rng = make.rng
     kind = "ceo" if rng.random() < 0.4 else rng.choice(list(PHRASES))
-    vacant = [c for c in make.split.companies if c.ceo is None]
+    vacant = [company.symbol for company in make.split.companies if company.ceo is None]
     listed = kind == "ceo" and rng.random() < 0.6
     known = make.fact(kind)
-    lost = Fact(kind, rng.choice(vacant).symbol if listed else rng.choice(make.split.unlisted), None, known.day)
-    cards, tools = make.tools([kind]); card = cards[kind]
-    ask, phrase = rng.choice(("What is {}?", "Give {}.", "Tell me {}.")), rng.choice(PHRASES[kind])
-    def question(f): return ask.format(phrase.format(who=f.symbol, day=f.day))
-    return (Draft(question(lost), tools, [(card, lost.params(card), not listed)], dict(kind="unknown"), {}),
-            Draft(question(known), tools, [(card, known.params(card), False)], dict(kind="answer", values=[known.value]), {kind: known.value}))
+    lost = Fact(kind, rng.choice(vacant if listed else make.split.unlisted), None, known.day)
+    cards, tools = make.tools(kind)
+    card = cards[kind]
+    question, phrase = rng.choice(("What is {}?", "Give {}.", "Tell me {}.")), rng.choice(PHRASES[kind])
+
+    def draft(fact: Fact, success: dict, refused: bool) -> Draft:
+        text = question.format(phrase.format(who=fact.symbol, day=fact.day))
+        return Draft(text, tools, [(card, fact.params(card), refused)], success, {kind: fact.value} if fact.value else {})
+
+    return draft(lost, dict(kind="unknown"), not listed), draft(known, dict(kind="answer", values=[known.value]), False)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #49df778d
 def find_symbol(make: Maker) -> Draft:
     "The symbol of a company, or of a sector's leader."
-    rng = make.rng; company, who, query = _named(make)
-    cards, tools = make.tools(["symbol"])
-    phrase = rng.choice(("the symbol of {}", "the ticker of {}")).format(who)
-    return Draft(_ask(phrase, rng), tools, [(cards["symbol"], {"query": query}, False)],
+    company, who, query = _named(make)
+    cards, tools = make.tools("symbol")
+    phrase = make.rng.choice(("the symbol of {}", "the ticker of {}")).format(who)
+    return Draft(_ask(phrase, make.rng), tools, [(cards["symbol"], {"query": query}, False)],
                  dict(kind="answer", values=[company.symbol]), {"symbol": company.symbol})
 
 def say(make: Maker) -> Draft:
     "A given text is posted to a channel."
-    text = make.fact().value; channel, order = _to_channel(make)
-    cards, tools = make.tools(["post"])
+    text = make.fact().value
+    channel, order = _to_channel(make)
+    cards, tools = make.tools("post")
     return Draft(order.format(text), tools, [(cards["post"], dict(channel_id=channel, text=text), False)],
                  dict(kind="state"), {}, state_check=_posted(channel, text))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #0652dfe9
-FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # and 'unanswerable', in pairs
+FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # and "unanswerable", in pairs
 COMPOSED = ("two_lookups", "chain", "post")
 DRILLS = {"find_symbol": find_symbol, "say": say}
 
 def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") -> Task:
     "A draft with an id, a prompt and limits."
-    calls = [dict(step=i + 1, server=c.server, tool=c.tool, params=params) | ({"expect_error": True} if error else {})
-             | ({"any_params": True} if family == "chain" and "symbol" in c.gives else {})     # a search can be worded in many ways
-             for i, (c, params, error) in enumerate(draft.calls)]
+    calls = []
+    for i, (card, params, refused) in enumerate(draft.calls, 1):
+        call = dict(step=i, server=card.server, tool=card.tool, params=params)
+        if refused: call["expect_error"] = True
+        if family == "chain" and "symbol" in card.gives: call["any_params"] = True  # a search can be worded in many ways
+        calls.append(call)
     answer = "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
-    limits = dict(max_servers=len({t.server for t in draft.tools}), max_tools=COMPLEXITIES[draft.complexity])
+    most = COMPLEXITIES[draft.complexity]
+    limits = dict(max_servers=len({tool.server for tool in draft.tools}), max_tools=most)
     return Task(task_id=task_id, family=family, complexity=draft.complexity, prompt=make_prompt(draft.tools, draft.question),
-        max_turns=COMPLEXITIES[draft.complexity], success=draft.success | {"evidence": True}, tool_sequence=calls, limits=limits,
+        max_turns=most, success=draft.success | {"evidence": True}, tool_sequence=calls, limits=limits,
         final_reference=dict(answer_text=answer, facts=draft.facts), tools=draft.tools, state_check=draft.state_check,
         data_source=source, pair=pair)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #dbea6ab2
 def make_tasks(
     world: World,
-    counts: dict,                    # family -> how many; 'unanswerable' counts pairs
+    counts: dict[str, int],  # family -> how many; "unanswerable" counts pairs
     *,
-    split: str = "train",            # train | held_out
-    names: str | Callable = "train", # train | held_out | invented, or a function that makes a name
+    split: str = "train",  # train | held_out
+    names: str | Callable = "train",  # train | held_out | invented, or a function that makes a name
     source: str = "mcp_grpo/train",  # data_source of the rows
     seed: int = 0,
     avoid: frozenset = frozenset(),  # symbols that must not occur
-) -> list:                           # list[Task]; no question twice
+) -> list[Task]:  # no question twice
     "Tasks of the given families, mixed."
     rng = random.Random(f"tasks {seed} {source} {world.seed}")
     make, asked, tasks = Maker(world, split_world(world, split, avoid), names, rng), set(), []
-    for family, n in counts.items():
+    for family, wanted in counts.items():
         made = 0
-        while made < n:
+        while made < wanted:
             drafts = unanswerable_pair(make) if family == "unanswerable" else ((FAMILIES | DRILLS)[family](make),)
-            if asked & {d.question for d in drafts}: continue
-            asked |= {d.question for d in drafts}
+            questions = {draft.question for draft in drafts}
+            if asked & questions: continue
+            asked |= questions
             stem = f'{source.split("/")[-1]}-{family}-{made:04d}'
             pair = stem if len(drafts) > 1 else ""
-            tasks += [_task(d, f'{stem}{"ab"[i] if pair else ""}', family, source, pair) for i, d in enumerate(drafts)]
+            for draft, letter in zip(drafts, "ab"): tasks.append(_task(draft, stem + letter if pair else stem, family, source, pair))
             made += 1
     return rng.sample(tasks, len(tasks))
 
@@ -378,7 +396,7 @@ INVENTED_COUNTS = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerabl
 HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
 SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
 
-def default_tasks(world: World) -> tuple:  # (training tasks, validation tasks)
+def default_tasks(world: World) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "The tasks that the package is trained and judged on."
     train = make_tasks(world, TRAIN_COUNTS) + make_tasks(world, INVENTED_COUNTS, names="invented", source="mcp_grpo/invented")
     held_out = make_tasks(world, HELD_OUT_COUNTS, split="held_out", source="mcp_grpo/heldout")
@@ -391,18 +409,20 @@ SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswer
 SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
 
 def first_tasks(
-    tasks: list,            # list[Task]
-    counts: dict,           # family -> how many; 'unanswerable' counts pairs
-) -> list:                  # list[Task], by id
+    tasks: list[Task],
+    counts: dict[str, int],  # family -> how many; "unanswerable" counts pairs
+) -> list[Task]:  # by id
     "The first tasks of each family by their numbers; twins stay together."
-    order, kept = lambda t: (t.task_id.split("-")[-1][:4], t.task_id), []
-    for family, n in counts.items():
-        kept += sorted((t for t in tasks if t.family == family), key=order)[:2 * n if family == "unanswerable" else n]
+    def by_number(task: Task) -> tuple[str, str]: return task.task_id.split("-")[-1][:4], task.task_id
+    kept = []
+    for family, wanted in counts.items():
+        found = sorted((task for task in tasks if task.family == family), key=by_number)
+        kept += found[:2 * wanted if family == "unanswerable" else wanted]
     return kept
 
-def small_tasks(train: list, validation: list) -> tuple:  # (training tasks, validation tasks)
+def small_tasks(train: list[Task], validation: list[Task]) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "What of the default tasks ships with the package."
-    held_out, synonyms = ([t for t in validation if t.data_source == f"mcp_grpo/{name}"] for name in ("heldout", "synonyms"))
+    held_out, synonyms = ([task for task in validation if task.data_source == f"mcp_grpo/{name}"] for name in ("heldout", "synonyms"))
     return first_tasks(train, SMALL_TRAIN_COUNTS), first_tasks(held_out, SMALL_HELD_OUT_COUNTS) + first_tasks(synonyms, SMALL_SYNONYM_COUNTS)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #36b36b49
