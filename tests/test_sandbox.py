@@ -1,5 +1,6 @@
 "What model-written code can do in the sandbox, of either kind, and without it; and that nothing of it stays behind."
 import asyncio, json, os, shutil, signal, subprocess, sys, tempfile, time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -8,8 +9,8 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from hostile import jail, snippets
 
-from mcp_grpo.sandbox import box as sandbox
-from mcp_grpo.sandbox.box import Sandbox, SandboxError
+from mcp_grpo.sandbox.box import Interpreter, Sandbox, Zygote
+from mcp_grpo.sandbox.walls import SandboxError
 
 PROGRAM = [sys.executable, str(ROOT/"tests/servers/hostile.py")]
 bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed (apt-get install bubblewrap)")
@@ -52,13 +53,20 @@ def test_the_list_is_hostile_indeed(folder):
 def descendants(process: psutil.Process) -> list: return [p for p in process.children(recursive=True) if p.is_running()]
 
 
+def kill_zygote(box: Sandbox) -> None:
+    "Kill a sandbox's zygote and all below it; some of them may end by themselves, because the one above them has."
+    for process in (*descendants(psutil.Process(box.zygote.process.pid)), box.zygote.process):
+        with suppress(psutil.NoSuchProcess): process.kill()
+
+
 @pytest.mark.parametrize("kind", [pytest.param("bubblewrap", marks=bubblewrap), "landlock"])
 def test_nothing_outlives_a_killed_owner(kind):
     program = f"""
 import asyncio
-from mcp_grpo.sandbox.box import Limits, Sandbox
+from mcp_grpo.sandbox.box import Interpreter, Sandbox
+from mcp_grpo.sandbox.walls import Limits
 async def main():
-    async with Sandbox(only={kind!r}, limits=Limits(seconds=300)) as box, box.episode() as idle, box.episode() as busy:
+    async with Sandbox(only={kind!r}, limits=Limits(seconds=300)) as box, Interpreter(box) as idle, Interpreter(box) as busy:
         await idle.run("x = 1")
         task = asyncio.create_task(busy.run("while True: pass"))
         await asyncio.sleep(0.5)
@@ -79,10 +87,9 @@ asyncio.run(main())
 def test_a_dead_zygote_is_replaced():
     async def main():
         async with Sandbox() as box:
-            async with box.episode() as e:
+            async with Interpreter(box) as e:
                 await e.run("x = 1")
-                for p in descendants(psutil.Process(box._process.pid)): p.kill()
-                box._process.kill()
+                kill_zygote(box)
                 lost, again = await e.run("x"), await e.run("1 + 1")
                 return lost, again
     lost, again = asyncio.run(main())
@@ -94,9 +101,8 @@ def test_those_who_come_while_it_is_replaced_wait():
         async with Sandbox() as box:
             async def one(n):
                 await asyncio.sleep(n / 20)
-                async with box.episode() as e: return (await e.run(f"{n} + 1")).value
-            for p in descendants(psutil.Process(box._process.pid)): p.kill()
-            box._process.kill()
+                async with Interpreter(box) as e: return (await e.run(f"{n} + 1")).value
+            kill_zygote(box)
             return await asyncio.gather(*map(one, range(20)))
     assert asyncio.run(main()) == [str(n + 1) for n in range(20)]
 
@@ -104,13 +110,12 @@ def test_those_who_come_while_it_is_replaced_wait():
 def test_no_zygote_that_fails_its_test_is_used(monkeypatch):
     async def main():
         async with Sandbox() as box:
-            for p in descendants(psutil.Process(box._process.pid)): p.kill()
-            box._process.kill()
-            async def deaf(channel): raise SandboxError("no answer")
-            monkeypatch.setattr(sandbox, "_meet", deaf)  # what a self-test meets when processes cannot be started
-            tries = [asyncio.create_task(box.episode().run("1")) for _ in range(3)]
+            kill_zygote(box)
+            async def deaf(zygote): raise SandboxError("no answer")
+            monkeypatch.setattr(Zygote, "fork", deaf)  # what a self-test meets when processes cannot be started
+            tries = [asyncio.create_task(Interpreter(box).run("1")) for _ in range(3)]
             await asyncio.wait(tries, timeout=60)
-            return [t.done() and type(t.exception()) for t in tries], box._process
+            return [t.done() and type(t.exception()) for t in tries], box.zygote
     assert asyncio.run(main()) == ([SandboxError] * 3, None)
 
 
@@ -124,9 +129,9 @@ def test_many_executions_leave_nothing():
     async def main():
         async with Sandbox() as box:
             async def one(n):
-                async with box.episode() as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
+                async with Interpreter(box) as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
             async def many(first): return await asyncio.gather(*(one(first + i) for i in range(8)))
-            me, zygote = psutil.Process(), innermost(psutil.Process(box._process.pid))
+            me, zygote = psutil.Process(), innermost(psutil.Process(box.zygote.process.pid))
             await many(0)
             before = me.num_fds(), zygote.memory_info().rss, len(descendants(zygote))
             for n in range(20): assert [r.value for r in await many(n)] == [str(n + i + 1) for i in range(8)]

@@ -9,8 +9,10 @@ __all__ = ['present', 'open_sandbox', 'make_server', 'main']
 from functools import lru_cache
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import CallToolResult, TextContent
 
-from ..sandbox.box import Episode, Limits, Result, Sandbox, SandboxError
+from ..sandbox.box import Interpreter, Result, Sandbox
+from ..sandbox.walls import Limits, SandboxError
 from .serve import run
 from .world import reply, shape, tool
 
@@ -23,7 +25,7 @@ def present(
     result: Result,  # of a call
     shown: int,  # characters of each text at most
 ) -> dict:  # stdout, and value, error and note where there is one
-    "A call's result as the model sees it."
+    "A call's result, as the model sees it."
     stdout, cut = _shorten(result.stdout, shown)
     value, value_cut = _shorten(result.value, shown)
     error = result.error if len(result.error) <= shown else "..." + result.error[-shown:]
@@ -31,24 +33,23 @@ def present(
     return dict(stdout=stdout, **{name: text for name, text in fields.items() if text})
 
 # %% ../../nbs/03_servers/07_python.ipynb #f74ebb28
-def _episode(box: Sandbox, ctx: Context) -> Episode:
+def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
     "This connection's own interpreter; it starts with the first call."
     connection = ctx.session._connection
-    if "episode" not in connection.state:
-        connection.state["episode"] = box.episode()
-        connection.exit_stack.callback(connection.state["episode"].close)
-    return connection.state["episode"]
+    if "interpreter" not in connection.state:
+        connection.state["interpreter"] = Interpreter(box)
+        connection.exit_stack.callback(connection.state["interpreter"].close)
+    return connection.state["interpreter"]
 
 # %% ../../nbs/03_servers/07_python.ipynb #07d47572
-def _broken(error: SandboxError):
+def _fault(error: SandboxError) -> CallToolResult:
     "A reply that tells the client, rather than the model, that the sandbox is gone."
-    from mcp.types import CallToolResult, TextContent
     return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True, _meta={"mcp_grpo/fault": {"fault": "crash"}})
 
-async def _execute(box: Sandbox, code: str, ctx: Context, shown: int):
+async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToolResult:
     "Run code in the session's interpreter."
-    try: result = await _episode(box, ctx).run(code)
-    except SandboxError as e: return _broken(e)
+    try: result = await _interpreter(box, ctx).run(code)
+    except SandboxError as e: return _fault(e)
     answer = reply(present(result, shown))
     answer.is_error = bool(result.error)
     return answer

@@ -1,11 +1,12 @@
 """Hostile code against a sandbox: `python hostile.py KIND FOLDER` tries tests/data/hostile.txt and prints what came through, as JSON.
 
-KIND is one of servers.sandbox's, or `any` for the strongest that can be had. FOLDER is for the bait and must be writable.
+KIND is one of sandbox.walls.KINDS, or `any` for the strongest that can be had. FOLDER is for the bait and must be writable.
 `none` is for jails only (`jail` makes one): nothing holds the code then."""
 import asyncio, json, os, re, shutil, socket, sys
 from pathlib import Path
 
-from mcp_grpo.sandbox.box import GRACE_SECONDS, Limits, Sandbox, SandboxError
+from mcp_grpo.sandbox.box import GRACE_SECONDS, Interpreter, Sandbox
+from mcp_grpo.sandbox.walls import Limits, SandboxError
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "canary-5b1f"
@@ -48,7 +49,7 @@ async def attempt(box: Sandbox, witness, code: str, folder: Path, where: dict) -
     "Run a snippet; what came through, or nothing."
     for name, value in (bait(folder) | where).items(): code = code.replace("{%s}" % name, str(value))
     try:
-        async with box.episode() as episode: r = await episode.run(code)
+        async with Interpreter(box) as episode: r = await episode.run(code)
         alive = await witness.run("x")
     except SandboxError as e: return f"the sandbox is gone: {e}"
     said, limits = r.stdout + r.value + r.error, box.limits
@@ -65,7 +66,7 @@ async def main(kind: str, folder: str):
     where, kept = listen()
     kinds = dict(unsafe_no_sandbox=True) if kind == "none" else {} if kind == "any" else dict(only=kind)
     async with Sandbox(limits=Limits(seconds=2), **kinds) as box:
-        async with box.episode() as witness:
+        async with Interpreter(box) as witness:
             await witness.run(WITNESS)
             came = {name: await attempt(box, witness, code, Path(folder)/"bait", where) for name, code in snippets().items()}
             mine = await witness.run("f = open('mine', 'w').write('kept') and open('mine').read()\nf")
