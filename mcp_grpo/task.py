@@ -106,18 +106,18 @@ def in_row(
 class Task:
     "What the policy is asked, with what tools, and how success is recognised."
     task_id: str = Field(description="its name, used once in a file")
+    family: str = Field("", description="tasks of one family are solved in the same way")
     complexity: Literal["simple", "moderate", "complex"] = Field(description="how many steps it takes, roughly; decides `max_turns` where that is not said")
     prompt: list[Message] = Field(min_length=1, description="system message, first user message")
-    tools: list[OfferedTool] = Field(description="the tools on offer")
-    tool_sequence: list[Call] = Field(description="the calls that are needed, in their order unless `step` says otherwise")
-    success: Success = Field(description="how success is recognised")
-    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold in the end")
     max_turns: StrictInt = Field(default_factory=lambda data: COMPLEXITIES[data["complexity"]], ge=1, description="policy turns an episode may take")
+    success: Success = Field(description="how success is recognised")
+    tool_sequence: list[Call] = Field(description="the calls that are needed, in their order unless `step` says otherwise")
     limits: dict[str, Annotated[StrictInt, Field(ge=1)]] = Field(default_factory=dict, description="max_servers, max_tools")
     final_reference: dict[str, Any] = Field(default_factory=dict, description="answer_text and facts: what running the tools gave")
-    family: str = Field("", description="tasks of one family are solved in the same way")
-    pair: str = Field("", description="tasks of one pair are scored together")
+    tools: list[OfferedTool] = Field(description="the tools on offer")
+    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold in the end")
     data_source: str = Field("mcp_grpo/train", description="the set the task belongs to")
+    pair: str = Field("", description="tasks of one pair are scored together")
     extra: dict[str, Any] = Field(default_factory=dict, description="what else the row says of the task")
 
     @field_validator("prompt")
@@ -215,7 +215,7 @@ def write_tasks(
     rows = ",\n".join(json.dumps(task.to_row(), ensure_ascii=False, separators=(",", ":")) for task in tasks)
     replace_file(path, f"[\n{rows}\n]\n")
 
-# %% ../nbs/00_core/01_task.ipynb #47166edb
+# %% ../nbs/00_core/01_task.ipynb #02c304fb
 def task_schema() -> dict:
     "The JSON schema of a row of a task file."
     flat = TypeAdapter(Task).json_schema(by_alias=False)
