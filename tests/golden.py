@@ -68,14 +68,15 @@ def describe(run: Path) -> dict:
     return {"steps": steps, "heldout": heldout, "weights": weights_digest(run / "model/model.safetensors")}
 
 
-def differences(wanted: dict, found: dict, names: dict[str, str], tolerance: float) -> list[str]:
-    "What is not as it was, in words; `names` gives a metric's new name, `tolerance` what a named change may move a metric by."
+def differences(wanted: dict, found: dict, tolerance: float) -> list[str]:
+    "What is not as it was, in words. The record's `renamed` gives a metric's new name, its `moved` by how much a named change may have moved a metric."
+    names, moved = wanted.get("renamed", {}), {name: change["by"] for name, change in wanted.get("moved", {}).items()}
     told = [f"{len(found['steps'])} steps instead of {len(wanted['steps'])}"] if len(found["steps"]) != len(wanted["steps"]) else []
     for number, (old, new) in enumerate(zip(wanted["steps"], found["steps"]), 1):
         told += [f"step {number}: other {what}" for what in ("ids", "logprobs", "rewards") if old[what] != new[what]]
         for name, value in old["metrics"].items():
             now = new["metrics"].get(names.get(name, name), "missing")
-            same = value == now or (isinstance(value, float) and isinstance(now, float) and abs(value - now) <= tolerance)
+            same = value == now or (isinstance(value, float) and isinstance(now, float) and abs(value - now) <= max(tolerance, moved.get(name, 0.0)))
             if not same: told.append(f"step {number}: {name} is {now}, was {value}")
     told += [f"held out {when}: another result" for when in ("before", "after") if wanted["heldout"][when] != found["heldout"][when]]
     return told + (["other weights at the end"] if wanted["weights"] != found["weights"] else [])
@@ -94,8 +95,9 @@ def main() -> None:
         return print(f"{len(found['steps'])} steps recorded in {RECORD.relative_to(ROOT)}")
     wanted = json.loads(RECORD.read_text())
     wanted["steps"] = wanted["steps"][:given.steps]
-    told = differences(wanted, found, wanted.get("renamed", {}), given.tolerance)
-    print("\n".join(told) or f"{len(found['steps'])} steps, the held-out results and the final weights are the record's, to the bit")
+    told = differences(wanted, found, given.tolerance)
+    but = "".join(f"; {name} within {change['by']}: {change['why']}" for name, change in wanted.get("moved", {}).items())
+    print("\n".join(told) or f"{len(found['steps'])} steps, the held-out results and the final weights are the record's, to the bit{but}")
     sys.exit(bool(told))
 
 

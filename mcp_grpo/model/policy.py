@@ -227,7 +227,7 @@ def open_policy(
 ) -> Policy:
     "Load the model that the configuration names, to be trained whole or through a LoRA adapter."
     m = cfg.model
-    device = find_device(getattr(m, "device", "auto"))
+    device = find_device(m.device)
     where = str(asset("tiny")) if m.name == "tiny" else m.name
     try:
         model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, m.dtype))
