@@ -56,7 +56,7 @@ sys.meta_path.insert(0, Absent())
 for module in {sorted(set(notebooks()) - set(ADAPTERS))}: importlib.import_module(module)
 """
     # transformers looks for some of them itself: what it finds out is its own affair
-    in_fresh_python("import transformers, torch\nfrom transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM\n" + program)
+    in_fresh_python("import transformers, torch\nfrom transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM, get_scheduler\n" + program)
 
 
 def test_an_adapter_says_what_it_needs():

@@ -7,14 +7,14 @@ __all__ = ['ISOLATION', 'Seconds', 'AtLeast0', 'AtLeast1', 'IGNORED_KEYS', 'EMBE
            'ServerSpec', 'make_server', 'from_mcp_servers', 'servers_schema', 'write_servers_schema', 'embedded_specs']
 
 # %% ../../nbs/01_client/00_spec.ipynb #a5c61252
-import importlib, json, os, re, sys
+import importlib, json, os, re, reprlib, sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..config import nearest
+from ..config import explain, nearest, replace_file
 
 # %% ../../nbs/01_client/00_spec.ipynb #b61ae034
 ISOLATION = {  # transport: the isolations it can give, the default first
@@ -30,14 +30,6 @@ class SpecError(ValueError):
 Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 AtLeast0 = Annotated[int, Field(strict=True, ge=0)]
 AtLeast1 = Annotated[int, Field(strict=True, ge=1)]
-
-def _sentence(error: ValidationError, where: str) -> str:
-    "The first complaint as one sentence."
-    first = error.errors(include_input=False)[0]
-    field = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden": return f"{where}: there is no field '{field}'{nearest(field, ServerSpec.model_fields)}"
-    message = first["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"{where}: {field}: {message}." if field else f"{where}: {message}."
 
 class ServerSpec(BaseModel):
     "How to reach one MCP server, and what it may see and take."
@@ -70,7 +62,7 @@ class ServerSpec(BaseModel):
 
     def __init__(self, name: str, **fields: Any):
         try: super().__init__(name=name, **fields)
-        except ValidationError as e: raise SpecError(_sentence(e, f"server '{name}'")) from None
+        except ValidationError as error: raise SpecError(_explained(error, f"server '{name}'")) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> "ServerSpec":
@@ -104,6 +96,12 @@ class ServerSpec(BaseModel):
     def repeatable(self, tool: str) -> bool:
         "Whether a call of `tool` may be made again after a fault."
         return _matches(tool, self.idempotent)
+
+def _explained(error: ValidationError, where: str) -> str:
+    "`explain`, without the value of a field that is never printed."
+    first, text = error.errors()[0], explain(error, where, ServerSpec)
+    field = ServerSpec.model_fields.get(first["loc"][0]) if first["loc"] else None
+    return text if field is None or field.repr else text.replace(f": {reprlib.repr(first['input'])} ", ": its value ")
 
 def _matches(tool: str, patterns: list[str]) -> bool:
     "Whether a tool's name fits one of the patterns."
@@ -144,7 +142,7 @@ def _from_entry(name: str, entry: Any, base: str) -> ServerSpec:
     if not isinstance(entry, dict): raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
     if entry.get("type", entry.get("transport")) == "sse":
         raise SpecError(f"{where}: the SSE transport was retired; give the server's streamable-HTTP url.")
-    if "name" in entry: raise SpecError(f"{where}: there is no field 'name'; the key of the entry is its name.")
+    if "name" in entry: raise SpecError(f"{where}: name: there is no such field; the key of the entry is its name.")
     entry = _expand({key: value for key, value in entry.items() if key not in IGNORED_KEYS}, where)
     for key in ("cwd", "template"):
         folder = entry.get(key)
@@ -188,7 +186,7 @@ def write_servers_schema(
     path: str | Path,  # a file; the published one is data/servers.schema.json
 ) -> None:
     "Write the JSON schema of a file with `mcpServers`."
-    Path(path).write_text(json.dumps(servers_schema(), indent=2) + "\n", encoding="utf-8")
+    replace_file(path, json.dumps(servers_schema(), indent=2) + "\n")
 
 # %% ../../nbs/01_client/00_spec.ipynb #c6294ed0
 EMBEDDED = {"polygon": "shared", "fmp": "shared", "slack": "", "tavily": "shared", "python": ""}  # name: isolation, "" is the strictest
