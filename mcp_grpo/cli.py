@@ -6,15 +6,9 @@
 __all__ = ['app', 'serve']
 
 # %% ../nbs/11_cli.ipynb #efa385ad
-import importlib, sys
-from dataclasses import fields
-from inspect import Parameter, signature
-
 import typer
 
-from .client.spec import EMBEDDED
-from .config import nearest
-from .servers.serve import Serving, serve_or_exit
+from .servers.serve import serve
 
 # %% ../nbs/11_cli.ipynb #7de9237f
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -23,26 +17,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 def _about():
     "Train a small open model with GRPO to use your own MCP tools well."
 
-# %% ../nbs/11_cli.ipynb #a8101fc8
-def _as_parameter(f) -> Parameter:
-    "A field of `Serving` as an option."
-    given = typer.Option(f.default, f"--{f.name.replace('_', '-')}", help=f.metadata["about"])
-    return Parameter(f.name, Parameter.KEYWORD_ONLY, default=given, annotation=f.type)
-
-def _serving(command):
-    "Gives a command the options of `Serving`."
-    taken = [p for p in signature(command).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-    command.__signature__ = signature(command).replace(parameters=[*taken, *map(_as_parameter, fields(Serving))])
-    return command
-
 # %% ../nbs/11_cli.ipynb #890c4e8d
-@app.command()
-@_serving
-def serve(server: str = typer.Argument(help=f"one of {', '.join(EMBEDDED)}"), **options):
-    "Serve an embedded MCP server: over stdin and stdout, or over HTTP on this machine with a token."
-    if server not in EMBEDDED: sys.exit(f"there is no server {server}; they are {', '.join(EMBEDDED)}{nearest(server, EMBEDDED)}")
-    module = importlib.import_module(f"mcp_grpo.servers.{server}")
-    serve_or_exit(getattr(module, "command_server", module.make_server), options)
+serve = app.command()(serve)
 
 # %% ../nbs/11_cli.ipynb #ff753215
 if __name__ == "__main__" and __spec__ is not None: app()

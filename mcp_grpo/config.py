@@ -169,11 +169,12 @@ def explain(
 ) -> str:
     "A validation error as one sentence: where, which field, what was found and what is wanted."
     first = error.errors(include_url=False)[0]
+    said = first["msg"].partition(", unable to")[0] + "."
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
     if first["type"] == "extra_forbidden": said = unknown_field(field, model)
     elif first["type"] == "missing": said = "the field is missing."
     elif first["type"] == "value_error": said = str(first["ctx"]["error"])  # a validator of ours speaks for itself
-    else: said = f"{reprlib.repr(first['input'])} {first['msg'].removeprefix('Input ').partition(', unable to')[0]}."
+    elif said.startswith("Input "): said = f"{reprlib.repr(first['input'])} {said.removeprefix('Input ')}"
     return ": ".join(filter(None, (where, field, said)))
 
 # %% ../nbs/00_core/00_config.ipynb #76ce890f

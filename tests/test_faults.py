@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 
 from mcp_grpo.client.guard import tools_digest
-from mcp_grpo.client.pool import Pool, _Seat, together
+from mcp_grpo.client.pool import LeasedSession, Pool, together
 from mcp_grpo.client.session import ERRLOG_SECONDS, MAX_ERRLOG, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.client.stdio import ServerProcess
@@ -135,12 +135,14 @@ def test_a_tape_does_not_prove_anything(tmp_path, mode):
 def test_nor_does_a_read_that_fails():
     async def prove():
         async with Pool({"faulty": faulty(isolation="process")}) as pool:
-            seats, live = [], _Seat.live
-            async def once(seat, tool, arguments):
-                if tool == "recall" and seat not in seats and seats.append(seat) is None and len(seats) > 2: return ToolResult("later", fault="rate_limit")
-                return await live(seat, tool, arguments)
+            reading, call_live = [], LeasedSession.call_live
+            async def fails_in_the_third(leased, tool, arguments):
+                if tool == "recall" and leased not in reading:
+                    reading.append(leased)
+                    if len(reading) > 2: return ToolResult("later", fault="rate_limit")
+                return await call_live(leased, tool, arguments)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_Seat, "live", once)
+                patch.setattr(LeasedSession, "call_live", fails_in_the_third)
                 return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
     proof = anyio.run(prove)
     assert (proof.level, proof.held) == ("unproved", False) and "had a fault" in proof.evidence
@@ -176,7 +178,7 @@ def test_complaints_do_not_fill_the_disk():
     async def use(lease):
         await lease.call("faulty", "complain", {"mb": 20})
         await anyio.sleep(3 * ERRLOG_SECONDS)  # idle: nobody calls any more
-        return os.fstat(lease._seats["faulty"].session._errlog.fileno()).st_size
+        return lease.session("faulty").session.error_log.size
     assert anyio.run(with_lease, faulty(), use) <= MAX_ERRLOG
 
 

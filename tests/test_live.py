@@ -126,7 +126,7 @@ def calls(spec: ServerSpec, tries: list):
         with anyio.fail_after(120):
             async with Session(spec, secrets=[]) as session:
                 results = [await session.call(tool, arguments) for tool, arguments in tries]
-                return session.tools, results, session.gate._paused_until - time.monotonic()
+                return session.tools, results, session.gate.paused_until - time.monotonic()
     return anyio.run(talk)
 
 

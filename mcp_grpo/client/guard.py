@@ -11,16 +11,17 @@ __all__ = ['log', 'SECRET_NAMES', 'STEPS', 'SCHEMA_CHARACTERS', 'SCHEMA_DEPTH', 
            'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
-import email.utils, functools, hashlib, importlib, json, logging, math, random, threading, time, urllib.request
+import email.utils, functools, hashlib, importlib, json, logging, math, random, time, urllib.request
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-import anyio, httpx2, mcp_types
+import anyio, anyio.to_thread, httpx2, mcp_types
 from pydantic import BaseModel
 
 from .spec import ServerSpec
@@ -42,8 +43,8 @@ def _texts(value: Any) -> Iterator[str]:
 def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
     "The value with `rewrite` applied to every string in it."
     if isinstance(value, str): return rewrite(value)
-    if isinstance(value, dict): return {_rewritten(k, rewrite): _rewritten(v, rewrite) for k, v in value.items()}
-    if isinstance(value, (list, tuple)): return [_rewritten(v, rewrite) for v in value]
+    if isinstance(value, dict): return {_rewritten(key, rewrite): _rewritten(inner, rewrite) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)): return [_rewritten(inner, rewrite) for inner in value]
     return value
 
 # %% ../../nbs/01_client/01_guard.ipynb #7b2ad2c2
@@ -57,23 +58,19 @@ def translate(
 
 # %% ../../nbs/01_client/01_guard.ipynb #9eee07a5
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "AUTHORIZATION", "COOKIE")  # ends of names
+_REGISTERED: set[str] = set()  # spellings of secrets that were registered by hand
 
 def _spellings(secret: str) -> set[str]:
     "The ways in which a value may be written."
     as_json = {json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
     return {secret, quote(secret, safe=""), quote(secret), quote_plus(secret)} | as_json
 
-def _longest_first(secrets: Iterable[str]) -> list[str]:
-    "The order in which no secret hides a part of another."
-    return sorted(set(secrets), key=lambda s: (-len(s), s))
-
 def secret_values(
-    environment: dict[str, str],  # name -> value
-) -> list[str]:  # longest first, so that no secret hides part of another
-    "The values that are secret by their names, eight characters long at least, in all their spellings."
-    secrets = {value for name, value in environment.items()
-               if name.upper().endswith(SECRET_NAMES) and isinstance(value, str) and len(value) >= 8}
-    return _longest_first(spelling for secret in secrets for spelling in _spellings(secret))
+    named: Iterable[tuple[str, str]],  # names and values, such as `os.environ.items()`
+) -> list[str]:  # longest first, so that no secret hides a part of another
+    "The values that are secret by their names, eight characters long at least, and those registered by hand; in all their spellings."
+    secrets = {value for name, value in named if name.upper().endswith(SECRET_NAMES) and isinstance(value, str) and len(value) >= 8}
+    return sorted(_REGISTERED.union(*map(_spellings, secrets)), key=lambda secret: (-len(secret), secret))
 
 # %% ../../nbs/01_client/01_guard.ipynb #f2e6c700
 def redact(
@@ -91,8 +88,6 @@ def redact(
     return _rewritten(value, clear)
 
 # %% ../../nbs/01_client/01_guard.ipynb #8c79f099
-_REGISTERED: set[str] = set()
-
 def register_secret(
     value: str,  # eight characters at least: shorter ones occur by chance
 ) -> None:
@@ -100,19 +95,20 @@ def register_secret(
     if len(value) < 8: raise ValueError("a secret should have eight characters at least, or it would be found where it is not.")
     _REGISTERED.update(_spellings(value))
 
-def _in_url(text: str) -> Iterator[tuple[str, str]]:
+def _in_url(text: str) -> list[tuple[str, str]]:
     "Names and values that a URL carries."
-    try: parts, password = urlsplit(text), urlsplit(text).password or ""
-    except ValueError: return
-    yield from [("password", password), ("password", unquote(password)), *parse_qsl(parts.query)]
+    try:
+        parts = urlsplit(text)
+        password = parts.password or ""
+    except ValueError: return []
+    return [("password", password), ("password", unquote(password)), *parse_qsl(parts.query)]
 
-def _named_values(
-    spec: ServerSpec,
-    environment: dict[str, str],
-) -> Iterator[tuple[str, str]]:
+def _named_values(spec: ServerSpec, environment: dict[str, str]) -> Iterator[tuple[str, str]]:
     "Names and values that a server is reached with or may see."
     given = [*environment.items(), *spec.env.items(), *spec.headers.items(), *zip(spec.args, spec.args[1:])]  # --token VALUE
-    given += [(name, value.strip()) for mark in "=:" for name, _, value in (arg.partition(mark) for arg in spec.args)]  # --token=VALUE
+    for mark in "=:":  # --token=VALUE, token: VALUE
+        pairs = (arg.partition(mark) for arg in spec.args)
+        given += [(name, value.strip()) for name, _, value in pairs]
     yield from given
     for name, value in given: yield name, value.rpartition(" ")[2]  # "Bearer VALUE"
     for text in (spec.url, *spec.args, *spec.env.values(), *environment.values()):
@@ -123,7 +119,7 @@ def server_secrets(
     environment: dict[str, str],  # name -> value, such as os.environ
 ) -> list[str]:  # longest first
     "All secrets that could come back from a server: the environment's, the spec's own, and those registered by hand."
-    return _longest_first({s for name, value in _named_values(spec, environment) for s in secret_values({name: value})} | _REGISTERED)
+    return secret_values(_named_values(spec, environment))
 
 # %% ../../nbs/01_client/01_guard.ipynb #bd41609a
 def result_size(
@@ -147,7 +143,7 @@ STEPS = 5_000  # of a check: keywords applied, weighted by the size of what they
 class _Work:
     "What is left of the steps of one check, and what it could not decide."
     steps: int
-    weight: int  # of a step
+    weight: int  # steps that one keyword costs
     undecided: int = 0  # keywords passed over
 
 class _OutOfSteps(Exception): pass
@@ -210,9 +206,7 @@ def _errors(
     "The first errors that a bounded number of steps finds."
     found, token = [], _work.set(_Work(STEPS, 1 + size // 16_384))
     try:
-        for error in validator.iter_errors(value):
-            found.append(error)
-            if len(found) == most: break
+        for error in islice(validator.iter_errors(value), most): found.append(error)
     except Exception as e: log.debug("a check was left undecided (%s)", type(e).__name__)
     finally: _work.reset(token)
     return found
@@ -225,7 +219,7 @@ def _deeper(value: Any, levels: int) -> bool:
     "Whether lists and objects are nested in more than `levels` levels."
     if not isinstance(value, (dict, list)): return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(v, levels - 1) for v in inner)
+    return levels == 0 or any(_deeper(part, levels - 1) for part in inner)
 
 def _oversized(schema: dict) -> bool:
     "Whether a schema is too large to be used."
@@ -247,15 +241,13 @@ def compile_schema(
     return _bounded_kind(kind)(schema, registry=registry)
 
 # %% ../../nbs/01_client/01_guard.ipynb #2ba17ddf
-_import: threading.Thread | None = None
+_imported = False
 
 async def load_validator() -> None:
     "Import what schemas are checked with, without holding up the event loop; call it before the first check."
-    global _import
-    if _import is None:
-        _import = threading.Thread(target=importlib.import_module, args=("jsonschema.validators",), name="import jsonschema", daemon=True)
-        _import.start()
-    while _import.is_alive(): await anyio.sleep(0.01)
+    global _imported
+    if not _imported: await anyio.to_thread.run_sync(importlib.import_module, "jsonschema.validators", abandon_on_cancel=True)
+    _imported = True
 
 # %% ../../nbs/01_client/01_guard.ipynb #56ff65f2
 _SIMPLE = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -263,7 +255,7 @@ _SILENT = {"title", "description", "default"}  # keywords that forbid nothing
 
 @dataclass
 class PlainTypes:
-    "What a schema asks for that asks for nothing but arguments of simple types."
+    "A schema that asks for nothing but arguments of simple types."
     types: dict[str, Any]  # argument: Python type or types
     required: set[str]
 
@@ -278,8 +270,8 @@ def plain_types(
     schema: dict,  # a tool's JSON schema
 ) -> PlainTypes | None:  # None for a schema that says more
     "The schema as plain types, if it is no more than that."
-    told, properties = schema.keys() - _SILENT - {"$schema"}, schema.get("properties")
-    if not {"type", "properties"} <= told <= {"type", "properties", "required", "additionalProperties"}: return None
+    keywords, properties = schema.keys() - _SILENT - {"$schema"}, schema.get("properties")
+    if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}: return None
     if schema["type"] != "object" or schema.get("additionalProperties", False) is not False or not isinstance(properties, dict): return None
     types, required = {}, schema.get("required", [])
     for name, asked in properties.items():
@@ -296,14 +288,15 @@ def _complaint(
     arguments: Any,  # as the model gave them
     plain: PlainTypes | None = None,  # from `plain_types`
 ) -> str:  # empty when there is none
-    "Why `arguments` do not fit."
+    "Why the arguments do not fit."
     if not isinstance(arguments, dict): return "the arguments should be an object"
     try: size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode())
     except UnicodeEncodeError: return "the arguments hold characters that are not valid Unicode"
     except RecursionError: return "the arguments are nested too deeply"
     except ValueError: return "the arguments hold a number that is not finite"
     if size > ARGUMENT_BYTES: return f"the arguments are longer than {ARGUMENT_BYTES // 1000} KB"
-    if validator is None or plain and plain.fit(arguments) or not (errors := _errors(validator, arguments, size)): return ""
+    if validator is None or plain and plain.fit(arguments): return ""
+    if not (errors := _errors(validator, arguments, size)): return ""
     from jsonschema.exceptions import best_match
     error = best_match(errors)
     where = ".".join(str(step) for step in error.absolute_path)
@@ -316,19 +309,20 @@ def bounded_tools(
     spec: ServerSpec,  # with its allow and deny lists
     tools: list[mcp_types.Tool],  # as the server lists them
 ) -> list[mcp_types.Tool]:
-    "The tools that may be used, at most 128 of them, with descriptions of at most 4 KB and schemas of at most 64."
-    offered = [t for t in tools if spec.offers(t.name)]
-    kept = [t for t in offered if len(t.name) <= NAME_CHARACTERS][:TOOLS]
+    "The tools that may be used, at most 128 of them, with descriptions of at most 4 KB and schemas of at most 64 KB."
+    offered = [tool for tool in tools if spec.offers(tool.name)]
+    kept = [tool for tool in offered if len(tool.name) <= NAME_CHARACTERS][:TOOLS]
     if len(kept) < len(offered): log.warning("server '%s' has %d tools; %d of them are used", spec.name, len(offered), len(kept))
-    changed = []
+    shortened = []
     for i, tool in enumerate(kept):
-        cut = {"description": tool.description[:DESCRIPTION_CHARACTERS]} if len(tool.description or "") > DESCRIPTION_CHARACTERS else {}
-        if _oversized(tool.input_schema): cut["input_schema"] = {"type": "object"}
-        if cut:
-            kept[i] = tool.model_copy(update=cut)
-            changed.append(tool.name)
-    if changed: log.warning("server '%s': the descriptions or schemas of %d tools were too long and were cut (%s)",
-                            spec.name, len(changed), ", ".join(changed)[:300])
+        changes = {}
+        if len(tool.description or "") > DESCRIPTION_CHARACTERS: changes["description"] = tool.description[:DESCRIPTION_CHARACTERS]
+        if _oversized(tool.input_schema): changes["input_schema"] = {"type": "object"}
+        if not changes: continue
+        kept[i] = tool.model_copy(update=changes)
+        shortened.append(tool.name)
+    if shortened:
+        log.warning("server '%s': the descriptions or schemas of %d tools were too long and were cut (%s)", spec.name, len(shortened), ", ".join(shortened)[:300])
     return kept
 
 # %% ../../nbs/01_client/01_guard.ipynb #bf261ae3
@@ -336,12 +330,12 @@ class Toolbox:
     "The tools of one server that may be used, and the check of a call against them."
     def __init__(self, spec: ServerSpec, tools: list[mcp_types.Tool]):
         self.server, self.listed = spec.name, tools
-        self.tools = {t.name: t for t in bounded_tools(spec, tools)}
+        self.tools = {tool.name: tool for tool in bounded_tools(spec, tools)}
         self._checks: dict[str, tuple] = {}  # tool: its validator and its plain types
 
     @functools.cached_property
-    def digest(self) -> str:  # of all tools as they were listed, see below
-        "What the tool list is recognised by."
+    def digest(self) -> str:  # see Pins below
+        "What the tool list is recognised by, with the tools that are not used."
         return tools_digest(self.listed)
 
     def check(
@@ -369,7 +363,7 @@ def tools_digest(
     tools: list[mcp_types.Tool],  # as the server lists them, before any are left out
 ) -> str:  # sha256, 64 hexadecimal digits
     "What a tool list is recognised by: names, descriptions and input schemas, in no particular order."
-    rows = sorted(([t.name, t.description or "", t.input_schema] for t in tools), key=lambda row: row[0])
+    rows = sorted(([tool.name, tool.description or "", tool.input_schema] for tool in tools), key=lambda row: row[0])
     return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 def check_pin(
@@ -406,21 +400,22 @@ LONGEST_PAUSE = 60.0  # seconds; a server may ask for a year
 class Gate:
     "In front of one server: `async with gate` lets calls through as its spec's `rate` and `concurrency` allow, first come, first served."
     def __init__(self, spec: ServerSpec):
-        self._bucket, self._paused_until = Bucket(spec.rate), -math.inf
+        self._bucket = Bucket(spec.rate)
+        self.paused_until = -math.inf  # by `time.monotonic`
         self._slots = anyio.Semaphore(spec.concurrency, fast_acquire=True) if spec.concurrency else None
-        self._head = anyio.Lock(fast_acquire=True)
+        self._first_in_line = anyio.Lock(fast_acquire=True)
 
     def pause(
         self,
-        seconds: float,  # at most a minute of it is believed
+        seconds: float,  # more than `LONGEST_PAUSE` is cut to it
     ) -> None:
         "Let nobody through for a while."
-        self._paused_until = max(self._paused_until, time.monotonic() + min(seconds, LONGEST_PAUSE))
+        self.paused_until = max(self.paused_until, time.monotonic() + min(seconds, LONGEST_PAUSE))
 
     async def turn(self) -> None:
-        "Wait for a turn, without a slot: for a call that has one and is sent again."
-        async with self._head:
-            while (wait := max(self._bucket.wait(now := time.monotonic()), self._paused_until - now)) > 0: await anyio.sleep(wait)
+        "Wait until the rate allows a call, without taking a slot: for a call that has one and is sent again."
+        async with self._first_in_line:
+            while (wait := max(self._bucket.wait(now := time.monotonic()), self.paused_until - now)) > 0: await anyio.sleep(wait)
             self._bucket.take()
 
     async def __aenter__(self) -> "Gate":
@@ -439,27 +434,10 @@ def backoff(
     attempt: int,  # 0 for the first repetition
     rng: Any = random,  # has `uniform`
 ) -> float:  # seconds, between half and all of 0.25 * 2**attempt, 8 at most
-    "How long to wait before a call is made again."
+    "How long to wait before a call is made again: exponential backoff with jitter."
     return rng.uniform(0.5, 1) * min(8.0, 0.25 * 2 ** min(attempt, 10))
 
-# %% ../../nbs/01_client/01_guard.ipynb #18aa138c
-RATE_LIMITED, TOO_LARGE, NO_ANSWER = -32029, -32013, -32012  # codes of JSON-RPC errors that stand in for an answer
-FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport"}
-
-def _number(request: httpx2.Request) -> Any:
-    "The id of the JSON-RPC request in an HTTP request, if it holds one."
-    try: return json.loads(request.content).get("id")
-    except (ValueError, AttributeError, httpx2.StreamError): return None
-
-def _error_body(request: httpx2.Request, code: int, message: str) -> bytes:
-    "The JSON-RPC error that ends a request."
-    return json.dumps({"jsonrpc": "2.0", "id": _number(request), "error": {"code": code, "message": message}}).encode()
-
-def _stand_in(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
-    "An answer of our own."
-    return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request)
-
-# %% ../../nbs/01_client/01_guard.ipynb #d7da78bc
+# %% ../../nbs/01_client/01_guard.ipynb #4e6df538
 def retry_after_seconds(
     header: str | None,  # the value of a Retry-After header: seconds or an HTTP date
 ) -> float | None:  # None where there is no header, or none that can be read
@@ -470,6 +448,24 @@ def retry_after_seconds(
         except (TypeError, ValueError): return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
+# %% ../../nbs/01_client/01_guard.ipynb #18aa138c
+RATE_LIMITED, TOO_LARGE, NO_ANSWER = -32029, -32013, -32012  # codes of the JSON-RPC errors that are put in place of an answer
+FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport"}
+
+def _request_id(request: httpx2.Request) -> Any:
+    "The id of the JSON-RPC request in an HTTP request, if it holds one."
+    try: return json.loads(request.content).get("id")
+    except (ValueError, AttributeError, httpx2.StreamError): return None
+
+def _error_body(request: httpx2.Request, code: int, message: str) -> bytes:
+    "The JSON-RPC error that ends a request."
+    return json.dumps({"jsonrpc": "2.0", "id": _request_id(request), "error": {"code": code, "message": message}}).encode()
+
+def _error_response(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
+    "A response that holds it."
+    return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request)
+
+# %% ../../nbs/01_client/01_guard.ipynb #d7da78bc
 def refusal_seconds(
     response: httpx2.Response,
     attempt: int,  # how often this request was refused before
@@ -485,88 +481,51 @@ def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:
     "Why a response cannot be the answer to a call, or an empty string."
     kind, status = response.headers.get("content-type", "").lower(), response.status_code
     if status == 404 and "mcp-session-id" in request.headers: return "the server does not know this session any more"
-    if kind.startswith(("application/json", "text/event-stream")) or 300 <= status < 400 or _number(request) is None: return ""
+    if kind.startswith(("application/json", "text/event-stream")) or 300 <= status < 400 or _request_id(request) is None: return ""
     return f"status {status} with {kind or 'nothing'} in it"
 
 # %% ../../nbs/01_client/01_guard.ipynb #32ee872d
-class _Events(httpx2.AsyncByteStream):
-    "The events of a response up to a limit, and the last words where it is passed."
-    def __init__(self, response: httpx2.Response, limit: int, last_words: bytes):
-        self._response, self._limit, self._last_words = response, limit, last_words
+class _BoundedEvents(httpx2.AsyncByteStream):
+    "The events of a response up to a limit, and an error event in place of the rest."
+    def __init__(self, response: httpx2.Response, limit: int, error: bytes):
+        self._response, self._limit, self._error = response, limit, error
+        self.aclose = response.aclose
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async with aclosing(self._response.aiter_bytes()) as parts:
             async for part in parts:
-                if (size := size + len(part)) > self._limit: break
+                size += len(part)
+                if size > self._limit: break
                 yield part
             else: return
-        yield b"\nevent: cut off\n\nevent: message\ndata: " + self._last_words + b"\n\n"
-
-    async def aclose(self) -> None: await self._response.aclose()
+        yield b"\nevent: cut off\n\nevent: message\ndata: " + self._error + b"\n\n"
 
 # %% ../../nbs/01_client/01_guard.ipynb #2c39f4af
-async def _body(response: httpx2.Response, limit: int) -> bytes | None:
-    "The body of a response, or None where it is longer than the limit."
+async def _bounded_body(response: httpx2.Response, limit: int) -> bytes | None:
+    "The body of a response, or None if it is longer than the limit."
     size, kept = 0, []
     try:
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
-                if (size := size + len(part)) > limit: return None
+                size += len(part)
+                if size > limit: return None
                 kept.append(part)
         return b"".join(kept)
     finally: await response.aclose()
 
 async def _bounded_response(response: httpx2.Response, request: httpx2.Request, limit: int) -> httpx2.Response:
     "The response with no more than `limit` bytes in it."
-    kind = response.headers.get("content-type", "").lower()
     reason = f"the answer is longer than {limit} bytes"
-    events = kind.startswith("text/event-stream")
-    if events and request.method == "GET": return response  # never ends by design; the SDK limits each event
-    headers = [(k, v) for k, v in response.headers.multi_items() if k.lower() not in ("content-encoding", "content-length", "transfer-encoding")]
-    if events: body = {"stream": _Events(response, limit, _error_body(request, TOO_LARGE, reason))}
-    elif (content := await _body(response, limit)) is None: return _stand_in(request, TOO_LARGE, reason)
+    if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        if request.method == "GET": return response  # never ends by design; the SDK limits each event
+        body = {"stream": _BoundedEvents(response, limit, _error_body(request, TOO_LARGE, reason))}
+    elif (content := await _bounded_body(response, limit)) is None: return _error_response(request, TOO_LARGE, reason)
     else: body = {"content": content}
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")]
     return httpx2.Response(response.status_code, headers=headers, request=request, extensions=response.extensions, **body)
 
 # %% ../../nbs/01_client/01_guard.ipynb #50b7474f
-class GuardedTransport(httpx2.AsyncBaseTransport):
-    "The way to one HTTP server: refused requests are sent again later, and no answer is read beyond the limit."
-    def __init__(
-        self,
-        inner: httpx2.AsyncBaseTransport,  # does the sending
-        spec: ServerSpec,  # gives `max_bytes`, `retries` and `timeout`
-        gate: Gate,  # the server's; a refusal closes it for all
-    ):
-        self._inner, self._spec, self._gate = inner, spec, gate
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        "Send a request and give a bounded answer."
-        if request.method != "POST":
-            return await _bounded_response(await self._inner.handle_async_request(request), request, self._spec.max_bytes)
-        response = await self._send_patiently(request)
-        if reason := _no_answer(response, request):
-            await response.aclose()
-            return _stand_in(request, NO_ANSWER, reason)
-        return await _bounded_response(response, request, self._spec.max_bytes)
-
-    async def _send_patiently(self, request: httpx2.Request) -> httpx2.Response:
-        refused, until = 0, time.monotonic() + 0.9 * self._spec.timeout
-        while True:
-            response = await self._inner.handle_async_request(request)
-            if (wait := refusal_seconds(response, refused)) is None: return response
-            await response.aclose()
-            self._gate.pause(wait)
-            refused += 1
-            left = until - time.monotonic()
-            if refused > self._spec.retries or wait > left: break
-            with anyio.move_on_after(left) as limit: await self._gate.turn()
-            if limit.cancelled_caught: break
-        return _stand_in(request, RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s")
-
-    async def aclose(self) -> None: await self._inner.aclose()
-
-# %% ../../nbs/01_client/01_guard.ipynb #7251c568
 _ssl_context = functools.cache(httpx2.create_ssl_context)
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
@@ -576,11 +535,45 @@ def _proxy(url: str) -> str | None:
     if urllib.request.proxy_bypass(parts.hostname or ""): return None
     return proxies.get(parts.scheme) or proxies.get("all")
 
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    "The way to one HTTP server: refused requests are sent again later, and no answer is read beyond the limit."
+    def __init__(
+        self,
+        spec: ServerSpec,  # gives `url`, `max_bytes`, `retries` and `timeout`
+        gate: Gate,  # the server's; a refusal closes it for all
+    ):
+        super().__init__(verify=_ssl_context(), proxy=_proxy(spec.url))
+        self._spec, self._gate = spec, gate
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        "Send a request and give a bounded answer."
+        if request.method != "POST": response = await super().handle_async_request(request)
+        else:
+            response = await self._send_until_accepted(request)
+            if reason := _no_answer(response, request):
+                await response.aclose()
+                return _error_response(request, NO_ANSWER, reason)
+        return await _bounded_response(response, request, self._spec.max_bytes)
+
+    async def _send_until_accepted(self, request: httpx2.Request) -> httpx2.Response:
+        "Send a request again while the server refuses it and there is time."
+        refused, until = 0, time.monotonic() + 0.9 * self._spec.timeout
+        while True:
+            response = await super().handle_async_request(request)
+            if (wait := refusal_seconds(response, refused)) is None: return response
+            await response.aclose()
+            self._gate.pause(wait)
+            refused += 1
+            left = until - time.monotonic()
+            if refused > self._spec.retries or wait > left: break
+            with anyio.move_on_after(left) as limit: await self._gate.turn()
+            if limit.cancelled_caught: break
+        return _error_response(request, RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s")
+
 def http_client(
     spec: ServerSpec,  # of an HTTP server
     gate: Gate,  # the server's
 ) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client`
     "An HTTP client whose every answer is bounded."
-    inner = httpx2.AsyncHTTPTransport(verify=_ssl_context(), proxy=_proxy(spec.url))
     timeout = httpx2.Timeout(30.0, read=max(300.0, 2 * spec.timeout))
-    return httpx2.AsyncClient(transport=GuardedTransport(inner, spec, gate), headers=spec.headers or None, timeout=timeout)
+    return httpx2.AsyncClient(transport=GuardedTransport(spec, gate), headers=spec.headers or None, timeout=timeout)

@@ -39,6 +39,7 @@ class Table:
 def success_table(
     before,  # an Evaluation
     after,  # an Evaluation of the same tasks
+    name: str = "held-out tasks",  # what the tasks are called
 ) -> Table:
     "Success before and after with confidence intervals: overall, then a row a family."
     def cells(evaluation) -> list[str]:
@@ -47,7 +48,7 @@ def success_table(
     old = before.by_family()
     rows = [["all", after.n, *cells(before), *cells(after)]]
     rows += [[family, now.n, *cells(old[family]), *cells(now)] for family, now in after.by_family().items() if family in old]
-    return Table(["held-out tasks", "n", "before", "interval", "after", "interval"], rows)
+    return Table([name, "n", "before", "interval", "after", "interval"], rows)
 
 # %% ../../nbs/09_observe/02_view.ipynb #9265d888
 def time_table(

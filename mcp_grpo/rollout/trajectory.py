@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterable
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..config import explain
 from ..env.episode import Outcome
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #4e0d9733
@@ -33,19 +34,19 @@ class Trajectory(BaseModel):
     "One episode in tokens, and how it went; a line of trajectories.jsonl."
     model_config = ConfigDict(extra="forbid")
 
-    ids: list[int]  # all tokens, prompt first, as fed and as sampled
-    prompt_len: int  # the first so many are the prompt
-    sampled: list[int]  # 1 where the policy produced the token, 0 elsewhere
-    logprobs: list[float]  # at sampling time, under the tempered distribution; 0. where not sampled
-    turns: list[TurnSpan] = []  # after the prompt, in order
-    task_id: str  # of the task
-    family: str = ""  # of the task
-    pair: str = ""  # of the task: tasks of one pair are scored together
-    data_source: str = ""  # of the task
-    group: int = 0  # place of the task in its step; samples of one group share the prompt
-    sample: int = 0  # which attempt at this task in its step; goes on counting if the task is drawn again
-    key: tuple[str, int, str, int]  # (run, step, task_id, sample): seeds the noise
-    outcome: Outcome | None = None  # how it went; None while it is under way
+    ids: list[int] = Field(description="all tokens, prompt first, as fed and as sampled")
+    prompt_len: int = Field(description="the first so many are the prompt")
+    sampled: list[int] = Field(description="1 where the policy produced the token, 0 elsewhere")
+    logprobs: list[float] = Field(description="at sampling time, under the tempered distribution; 0 where not sampled")
+    turns: list[TurnSpan] = Field([], description="after the prompt, in order")
+    task_id: str = Field(description="of the task")
+    family: str = Field("", description="of the task")
+    pair: str = Field("", description="of the task: tasks of one pair are scored together")
+    data_source: str = Field("", description="of the task")
+    group: int = Field(0, description="place of the task in its step; samples of one group share the prompt")
+    sample: int = Field(0, description="which attempt at this task in its step; goes on counting if the task is drawn again")
+    key: tuple[str, int, str, int] = Field(description="(run, step, task_id, sample): seeds the noise")
+    outcome: Outcome | None = Field(None, description="how it went; None while it is under way")
 
     @classmethod
     def begin(cls, prompt_ids: list[int], **about) -> "Trajectory":
@@ -105,6 +106,6 @@ def read_trajectories(path: str | Path) -> list[Trajectory]:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip(): continue
         try: found.append(Trajectory.model_validate_json(line).check())
-        except ValidationError as error: raise TrajectoryError(f"{path}, line {number}: {error}") from None
+        except ValidationError as error: raise TrajectoryError(explain(error, f"{path}, line {number}", Trajectory)) from None
         except TrajectoryError as error: raise TrajectoryError(f"{path}, line {number}: {error}") from None
     return found

@@ -4,33 +4,39 @@
 
 # %% auto #0
 __all__ = ['MAX_TEXT', 'MAX_POSTS', 'MAX_PAGE', 'BOT', 'NOT_JOINED', 'SlackError', 'checked_text', 'checked_limit', 'page_of',
-           'Workspace', 'Workspaces', 'make_server', 'LiveSlack', 'command_server', 'main']
+           'Workspace', 'workspace_of', 'Slack', 'make_server', 'SlackClient', 'LiveSlack', 'command_server']
 
 # %% ../../nbs/03_servers/06_slack.ipynb #6f61de05
 import html, re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.tools import Tool
 
-from .live import PATIENCE, Backend, Failed, LiveBackend, Refused, needed, server_of
-from .serve import run
+from .live import PATIENCE, Ask, Failed, Refused, Service, ask_world, client_package, server_of
 from .world import World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/06_slack.ipynb #109e2790
 class SlackError(Refused):
     "A Slack error code, such as `channel_not_found`."
 
-MAX_TEXT = 4000     # characters of one message
-MAX_POSTS = 100     # messages that an episode can write to one channel
-MAX_PAGE = 1000     # items of one answer
+MAX_TEXT = 4000  # characters of one message
+MAX_POSTS = 100  # messages that an episode can write to one channel
+MAX_PAGE = 1000  # items of one answer
 
 def checked_text(text: str) -> str:
-    "A text that can be a message."
+    "A text that can be a message; `SlackError` if it cannot."
     if not text.strip(): raise SlackError("no_text")
     if len(text) > MAX_TEXT: raise SlackError("msg_too_long")
     return text
 
-def checked_limit(limit: int, most: int = MAX_PAGE) -> int:
-    "How many items to answer with."
+def checked_limit(
+    limit: int,  # what was asked for
+    most: int = MAX_PAGE,  # what can be had
+) -> int:
+    "How many items to answer with; `SlackError` if it is none."
     if limit < 1: raise SlackError("invalid_limit")
     return min(limit, most)
 
@@ -39,10 +45,10 @@ def _following(cursor: str) -> dict:
     return dict(response_metadata=dict(next_cursor=cursor)) if cursor else {}
 
 def page_of(
-    kind: str,      # what the items are called in the answer
+    kind: str,  # what the items are called in the answer
     items: list,
-    limit: int,     # most items to answer with
-    cursor: str,    # of the answer before, or nothing
+    limit: int,  # most items to answer with
+    cursor: str,  # of the answer before, or nothing
 ) -> dict:
     "Slack's answer with some of the items, and with a cursor if there are more."
     first = int(cursor[3:]) if re.fullmatch(r"at:[1-9][0-9]{0,8}", cursor) else 0
@@ -51,20 +57,23 @@ def page_of(
     return {"ok": True, kind: items[first:end]} | _following(f"at:{end}" if end < len(items) else "")
 
 # %% ../../nbs/03_servers/06_slack.ipynb #47bd0bb1
-BOT = dict(id="UBOT", name="bot", real_name="Bot", title="")   # who posts
-NOT_JOINED = [dict(id="C901", name="board"), dict(id="C902", name="payroll")]    # channels that can be seen, but not read or written
+BOT = dict(id="UBOT", name="bot", real_name="Bot", title="")  # who posts
+NOT_JOINED = [dict(id="C901", name="board"), dict(id="C902", name="payroll")]  # channels that can be seen, but not read or written
 
-class _Messages:
-    "The messages of one episode."
+def _means(ref: str, channel: dict) -> bool:
+    "Whether an id, a name or a #name is that of a channel."
+    return ref == channel["id"] or ref.removeprefix("#") == channel["name"]
+
+class Workspace:
+    "All that one episode can see and do in the embedded Slack."
     def __init__(self, world: World):
         self.world, self.messages, self.clock = world, {c["id"]: [] for c in world.channels}, 0
 
     def channel(self, ref: str) -> str:
         "The id of a channel given by id, by name or by #name."
-        name = ref.removeprefix("#")
         for c in self.world.channels:
-            if ref == c["id"] or name == c["name"]: return c["id"]
-        raise SlackError("not_in_channel" if any(ref == c["id"] or name == c["name"] for c in NOT_JOINED) else "channel_not_found")
+            if _means(ref, c): return c["id"]
+        raise SlackError("not_in_channel" if any(_means(ref, c) for c in NOT_JOINED) else "channel_not_found")
 
     def message(self, channel: str, ts: str) -> dict:
         "A message by its time stamp, in a thread or not."
@@ -73,7 +82,7 @@ class _Messages:
         raise SlackError("message_not_found")
 
     def post(self, channel: str, text: str, thread_ts: str = "") -> dict:
-        "Writes a message, or a reply to one."
+        "Write a message, or a reply to one."
         text, where = checked_text(text), self.channel(channel)
         if thread_ts: self.message(where, thread_ts)
         if len(self.messages[where]) >= MAX_POSTS: raise SlackError("ratelimited")
@@ -87,16 +96,13 @@ class _Messages:
         top = [m for m in self.messages[self.channel(channel)] if "thread_ts" not in m]
         return page_of("messages", top[::-1], limit, cursor)
 
-# %% ../../nbs/03_servers/06_slack.ipynb #4c37cdaf
-class Workspace(_Messages):
-    "All that the tools of one episode can ask for."
     def replies(self, channel: str, ts: str, limit: int = MAX_PAGE, cursor: str = "") -> dict:
         "A message and the replies to it, oldest first."
         first, where = self.message(channel, ts), self.channel(channel)
         return page_of("messages", [first] + [m for m in self.messages[where] if m.get("thread_ts") == ts], limit, cursor)
 
     def react(self, channel: str, ts: str, reaction: str) -> dict:
-        "Adds a reaction; the same one twice is Slack's `already_reacted`."
+        "Add a reaction; the same one twice is Slack's `already_reacted`."
         reactions = self.message(channel, ts).setdefault("reactions", [])
         if reaction in reactions: raise SlackError("already_reacted")
         reactions.append(reaction)
@@ -104,10 +110,12 @@ class Workspace(_Messages):
 
     def channels(self, limit: int, cursor: str = "") -> dict:
         "The public channels; in which the bot is, and in which not."
-        listed = [c | dict(is_member=joined) for joined, some in ((True, self.world.channels), (False, NOT_JOINED)) for c in some]
+        listed = [c | dict(is_member=True) for c in self.world.channels] + [c | dict(is_member=False) for c in NOT_JOINED]
         return page_of("channels", listed, limit, cursor)
 
-    def users(self, limit: int, cursor: str = "") -> dict: return page_of("members", [*self.world.users, BOT], limit, cursor)
+    def users(self, limit: int, cursor: str = "") -> dict:
+        "The people, and the bot itself."
+        return page_of("members", [*self.world.users, BOT], limit, cursor)
 
     def profile(self, user_id: str) -> dict:
         "Name and title of a person."
@@ -116,31 +124,25 @@ class Workspace(_Messages):
         raise SlackError("user_not_found")
 
 # %% ../../nbs/03_servers/06_slack.ipynb #12006b51
-class Workspaces(Backend):
-    "The workspace of each live connection."
-    def __init__(self, world: World): self.world = world
-
-    def of(self, ctx: Context) -> Workspace:
-        "This connection's own workspace."
-        state = ctx.session._connection.state
-        if "workspace" not in state: state["workspace"] = Workspace(self.world)
-        return state["workspace"]
-
-    async def answer(self, ctx: Context, act):
-        "The reply to `act(workspace)`, or Slack's error code."
-        return await self.ask(act, self.of(ctx))
+def workspace_of(
+    world: World,  # whose channels and people
+    ctx: Context,  # of a tool call
+) -> Workspace:
+    "The workspace of the connection that a call came over, made with its first call."
+    state = ctx.session._connection.state
+    if "workspace" not in state: state["workspace"] = Workspace(world)
+    return state["workspace"]
 
 # %% ../../nbs/03_servers/06_slack.ipynb #aaea7408
-def make_server(
-    world_seed: int = 0,    # which synthetic world to serve
-) -> MCPServer:
-    "The slack server over the embedded world, with one workspace a session."
-    return _server_of(Workspaces(open_world(world_seed)))
-
-def _server_of(spaces: Backend, live: bool = False) -> MCPServer:
-    tools = []
-    _add_channel_tools(tools, spaces); _add_thread_tools(tools, spaces); _add_people_tools(tools, spaces)
-    return server_of("slack", tools, live)
+class Slack(Protocol):
+    "What the tools ask; each method gives Slack's answer, or raises `SlackError`."
+    def post(self, channel: str, text: str, thread_ts: str = "") -> dict: ...
+    def history(self, channel: str, limit: int, cursor: str = "") -> dict: ...
+    def replies(self, channel: str, ts: str, limit: int, cursor: str = "") -> dict: ...
+    def react(self, channel: str, ts: str, reaction: str) -> dict: ...
+    def channels(self, limit: int, cursor: str = "") -> dict: ...
+    def users(self, limit: int, cursor: str = "") -> dict: ...
+    def profile(self, user_id: str) -> dict: ...
 
 # %% ../../nbs/03_servers/06_slack.ipynb #0e385635
 def _with(schema: dict, **fields) -> dict:
@@ -155,123 +157,102 @@ _CHANNEL_ID, _TS = dict(channel_id="id or #name of the channel"), "time stamp of
 _PAGE = dict(limit=dict(minimum=1, description="most items of one answer"), cursor="next_cursor of the answer before")
 _WRITTEN = f"what to write, up to {MAX_TEXT} characters"
 
-def _add_channel_tools(tools: list, spaces: Backend):
+def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
+    "The tools, over the Slack of each call's connection and the way it is asked."
+    tools = []
+
     @tool(tools, _listed(channels=[shape(id=str, name=str, is_member=bool)]), **_PAGE)
     async def slack_list_channels(ctx: Context, limit: int = 100, cursor: str = ""):
         "The channels of the workspace (synthetic data)."
-        return await spaces.answer(ctx, lambda w: w.channels(limit, cursor))
+        return await ask(slack_of(ctx).channels, limit, cursor)
 
     @tool(tools, shape(ok=bool, channel=str, ts=str), text=_WRITTEN, **_CHANNEL_ID)
     async def slack_post_message(channel_id: str, text: str, ctx: Context):
         "Post a message to a channel (synthetic workspace)."
-        return await spaces.answer(ctx, lambda w: w.post(channel_id, text))
+        return await ask(slack_of(ctx).post, channel_id, text)
 
     @tool(tools, _listed(messages=[_MESSAGE]), **_CHANNEL_ID, **_PAGE)
     async def slack_get_channel_history(channel_id: str, ctx: Context, limit: int = 10, cursor: str = ""):
         "The latest messages of a channel (synthetic workspace)."
-        return await spaces.answer(ctx, lambda w: w.history(channel_id, limit, cursor))
+        return await ask(slack_of(ctx).history, channel_id, limit, cursor)
 
-# %% ../../nbs/03_servers/06_slack.ipynb #6a877ad0
-def _add_thread_tools(tools: list, spaces: Backend):
     @tool(tools, shape(ok=bool, channel=str, ts=str), thread_ts=_TS, text=_WRITTEN, **_CHANNEL_ID)
     async def slack_reply_to_thread(channel_id: str, thread_ts: str, text: str, ctx: Context):
         "Reply to a message (synthetic workspace)."
-        return await spaces.answer(ctx, lambda w: w.post(channel_id, text, thread_ts))
+        return await ask(slack_of(ctx).post, channel_id, text, thread_ts)
 
     @tool(tools, _listed(messages=[_MESSAGE]), thread_ts=_TS, **_CHANNEL_ID, **_PAGE)
     async def slack_get_thread_replies(channel_id: str, thread_ts: str, ctx: Context, limit: int = 100, cursor: str = ""):
         "A message and its replies (synthetic workspace)."
-        return await spaces.answer(ctx, lambda w: w.replies(channel_id, thread_ts, limit, cursor))
+        return await ask(slack_of(ctx).replies, channel_id, thread_ts, limit, cursor)
 
     @tool(tools, shape(ok=bool), timestamp=_TS, reaction="name of an emoji", **_CHANNEL_ID)
     async def slack_add_reaction(channel_id: str, timestamp: str, reaction: str, ctx: Context):
         "React to a message (synthetic workspace)."
-        return await spaces.answer(ctx, lambda w: w.react(channel_id, timestamp, reaction))
+        return await ask(slack_of(ctx).react, channel_id, timestamp, reaction)
 
-# %% ../../nbs/03_servers/06_slack.ipynb #4ce0fc96
-def _add_people_tools(tools: list, spaces: Backend):
     @tool(tools, _listed(members=[_USER]), **_PAGE)
     async def slack_get_users(ctx: Context, limit: int = 100, cursor: str = ""):
         "The people of the workspace (synthetic data)."
-        return await spaces.answer(ctx, lambda w: w.users(limit, cursor))
+        return await ask(slack_of(ctx).users, limit, cursor)
 
     @tool(tools, shape(ok=bool, profile=_USER), user_id="id of a person")
     async def slack_get_user_profile(user_id: str, ctx: Context):
         "Name and title of a person by id (synthetic data)."
-        return await spaces.answer(ctx, lambda w: w.profile(user_id))
+        return await ask(slack_of(ctx).profile, user_id)
+
+    return tools
+
+def make_server(
+    world_seed: int = 0,  # which synthetic world to serve
+) -> MCPServer:
+    "The slack server over the embedded world, with one workspace a session."
+    return server_of("slack", _tools_of(partial(workspace_of, open_world(world_seed)), ask_world), live=False)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #e1046328
-_KEY = frozenset("invalid_auth not_authed token_revoked token_expired account_inactive missing_scope no_permission not_allowed_token_type "
-                 "access_denied org_login_required ekm_access_denied team_access_not_granted team_added_to_org enterprise_is_restricted".split())
-_ASKED = frozenset("channel_not_found not_in_channel is_archived message_not_found thread_not_found user_not_found user_not_visible users_not_found "
-                   "no_text msg_too_long invalid_limit invalid_cursor invalid_name invalid_ts_latest invalid_ts_oldest invalid_thread_ts invalid_arguments bad_timestamp no_item_specified "
-                   "already_reacted too_many_emoji too_many_reactions cannot_reply_to_message restricted_action_read_only_channel".split())
+_KEY_ERRORS = frozenset("invalid_auth not_authed token_revoked token_expired account_inactive missing_scope no_permission not_allowed_token_type "
+                        "access_denied org_login_required ekm_access_denied team_access_not_granted team_added_to_org enterprise_is_restricted".split())
+_MODEL_ERRORS = frozenset("channel_not_found not_in_channel is_archived message_not_found thread_not_found user_not_found user_not_visible users_not_found "
+                          "no_text msg_too_long invalid_limit invalid_cursor invalid_name invalid_ts_latest invalid_ts_oldest invalid_thread_ts invalid_arguments "
+                          "bad_timestamp no_item_specified already_reacted too_many_emoji too_many_reactions cannot_reply_to_message "
+                          "restricted_action_read_only_channel".split())
 
+def _error_of(code: str, variable: str) -> Exception:
+    "What one of Slack's error codes means."
+    if code in ("ratelimited", "rate_limited"): return Failed("too many calls", "rate_limit")
+    if code in _KEY_ERRORS: return Failed(f"Slack refused the key in {variable} ({code})")
+    return SlackError(code) if code in _MODEL_ERRORS else Failed(f"Slack is in trouble ({code[:60]})")
+
+# %% ../../nbs/03_servers/06_slack.ipynb #f71d1e2d
 def _not_in_training() -> None:
-    "Refuses a process that plays episodes or trains, and one that such a process has started."
+    "Refuse a process that plays episodes or trains, and one that such a process has started."
     from mcp_grpo.client.stdio import plays_episodes
     if plays_episodes():
         raise Failed("the real Slack cannot be used in a process that trains or plays episodes; use the embedded one there.")
 
-def _judge(code: str, variable: str) -> Exception:
-    "What one of Slack's error codes means."
-    if code in ("ratelimited", "rate_limited"): return Failed("too many calls", "rate_limit")
-    if code in _KEY: return Failed(f"Slack refused the key in {variable} ({code})")
-    return SlackError(code) if code in _ASKED else Failed(f"Slack is in trouble ({code[:60]})")
-
-# %% ../../nbs/03_servers/06_slack.ipynb #f71d1e2d
-class _Service(LiveBackend):
-    "Slack's API, for some channels of some teams."
-    variable = "SLACK_BOT_TOKEN"
-
+class SlackClient:
+    "Slack's API, asked by its own client; never from a process that trains or plays episodes."
     def __init__(
         self,
-        teams: list,            # ids of the teams that the token may belong to
-        channels: list,         # ids of the channels that may be read and written
-        *,
-        live: bool = False,     # has to be said
-        base_url: str = "",     # of the API, where it is not the usual one
-        timeout: float = PATIENCE,  # seconds for a call
+        service: Service,  # with its key and its time
+        base_url: str = "",  # of the API, where it is not the usual one
     ):
-        if not (live and teams and channels):
-            raise Failed("the real Slack has real readers: ask for it by live and give the ids of the teams and channels it may touch "
-                         "(--live --teams T0123 --channels C0123).")
-        _not_in_training()
-        super().__init__(timeout)
         where = dict(base_url=base_url.rstrip("/") + "/") if base_url else {}
-        self.api = needed("slack_sdk").WebClient(self.key, timeout=timeout, retry_handlers=[], **where)
-        self.allowed, self.names, self.joined, team = tuple(channels), {}, {}, self.call("auth.test")["team_id"]
-        if team not in teams: raise Failed(f'the key in {self.variable} belongs to team {team}, which is not one of {", ".join(teams)}.')
+        self.service = service
+        self.api = client_package("slack_sdk").WebClient(service.key, timeout=service.timeout, retry_handlers=[], **where)
 
-    def call(self, method: str, **given) -> dict:
+    def call(
+        self,
+        method: str,  # of the API, such as conversations.history
+        **given: str | int,  # its arguments
+    ) -> dict:
         "What a method of the API answers."
         _not_in_training()
         from slack_sdk.errors import SlackApiError
         try: return self.api.api_call(method, params=given).data
         except SlackApiError as e: answer = e.response
-        self.check(answer.status_code, answer.headers)
-        raise _judge(str(answer.data.get("error")), self.variable)
-
-# %% ../../nbs/03_servers/06_slack.ipynb #6cc3037b
-class _Channels(_Service):
-    "The channels that may be touched."
-    def channel(self, ref: str) -> str:
-        "The id of an allowed channel given by id, by name or by #name."
-        if ref in self.allowed: return ref
-        for channel, name in self.named().items():
-            if name == ref.removeprefix("#"): return channel
-        raise SlackError("channel_not_found")
-
-    def named(self) -> dict:
-        "Id -> name of the allowed channels; asked for once."
-        for c in self.allowed:
-            if c not in self.names: self.names[c], self.joined[c] = self._about(c)
-        return self.names
-
-    def _about(self, channel: str) -> tuple:
-        try: found = self.call("conversations.info", channel=channel)["channel"]
-        except SlackError as e: raise Failed(f"of the channels that may be touched, {channel} cannot be ({e}); leave it out of --channels.") from None
-        return found["name"], found.get("is_member", False)
+        self.service.check(answer.status_code, answer.headers)
+        raise _error_of(str(answer.data.get("error")), self.service.variable)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #8f6fe714
 def _live_message(m: dict) -> dict:
@@ -284,63 +265,93 @@ def _live_user(u: dict) -> dict:
     about = u.get("profile", {})
     return dict(id=u["id"], name=u["name"], real_name=u.get("real_name") or about.get("real_name", ""), title=about.get("title", ""))
 
-def _live_messages(found: list) -> list: return [_live_message(m) for m in found]
-def _live_users(found: list) -> list: return [_live_user(u) for u in found if not u.get("deleted")]
+def _live_messages(found: list[dict]) -> list[dict]: return [_live_message(m) for m in found]
+def _live_users(found: list[dict]) -> list[dict]: return [_live_user(u) for u in found if not u.get("deleted")]
 
 # %% ../../nbs/03_servers/06_slack.ipynb #8b35d7a6
-class LiveSlack(_Channels):
-    "The real Slack, where it may be touched at all."
-    async def answer(self, ctx: Context, act): return await self.ask(act, self)
+class LiveSlack:
+    "The real Slack: some channels of some teams."
+    def __init__(
+        self,
+        teams: Sequence[str],  # ids of the teams that the token may belong to
+        channels: Sequence[str],  # ids of the channels that may be read and written
+        *,
+        live: bool = False,  # has to be said
+        base_url: str = "",  # of the API, where it is not the usual one
+        timeout: float = PATIENCE,  # seconds for a call
+    ):
+        if not (live and teams and channels):
+            raise Failed("the real Slack has real readers: ask for it by live and give the ids of the teams and channels it may touch "
+                         "(--live --teams T0123 --channels C0123).")
+        _not_in_training()
+        self.service = Service("SLACK_BOT_TOKEN", timeout)
+        self.client = SlackClient(self.service, base_url)
+        self.allowed, self._asked = tuple(channels), {}
+        team = self.client.call("auth.test")["team_id"]
+        if team not in teams: raise Failed(f"the key in {self.service.variable} belongs to team {team}, which is not one of {', '.join(teams)}.")
 
     def server(self) -> MCPServer:
         "A server with the tools of the embedded one."
-        return _server_of(self, live=True)
+        return server_of("slack", _tools_of(lambda ctx: self, self.service.ask), live=True)
 
-    def post(self, channel, text, thread_ts=""):
-        given = dict(text=html.escape(checked_text(text), quote=False)) | (dict(thread_ts=thread_ts) if thread_ts else {})
-        sent = self.call("chat.postMessage", channel=self.channel(channel), **given)
-        return dict(ok=True, channel=sent["channel"], ts=sent["ts"])
+    def joined(self) -> list[dict]:
+        "Id and name of each allowed channel, and whether the bot is in it; each is asked for once."
+        for c in self.allowed:
+            if c in self._asked: continue
+            try: found = self.client.call("conversations.info", channel=c)["channel"]
+            except SlackError as e: raise Failed(f"of the channels that may be touched, {c} cannot be ({e}); leave it out of --channels.") from None
+            self._asked[c] = dict(id=c, name=found["name"], is_member=found.get("is_member", False))
+        return list(self._asked.values())
 
-    def listed(self, kind, method, shown, limit, cursor, **given):
+    def channel(self, ref: str) -> str:
+        "The id of an allowed channel given by id, by name or by #name."
+        if ref in self.allowed: return ref
+        for c in self.joined():
+            if _means(ref, c): return c["id"]
+        raise SlackError("channel_not_found")
+
+    def listed(self, kind: str, method: str, shown: Callable[[list], list], limit: int, cursor: str, **given: str) -> dict:
         "A page of a method's items, as `shown` has them, and the cursor to the next."
         given |= dict(limit=checked_limit(limit, 200)) | (dict(cursor=cursor) if cursor else {})
-        found = self.call(method, **given)
+        found = self.client.call(method, **given)
         return {"ok": True, kind: shown(found[kind])} | _following(found.get("response_metadata", {}).get("next_cursor", ""))
 
-    def history(self, channel, limit, cursor=""):
+    def post(self, channel: str, text: str, thread_ts: str = "") -> dict:
+        given = dict(text=html.escape(checked_text(text), quote=False)) | (dict(thread_ts=thread_ts) if thread_ts else {})
+        sent = self.client.call("chat.postMessage", channel=self.channel(channel), **given)
+        return dict(ok=True, channel=sent["channel"], ts=sent["ts"])
+
+    def history(self, channel: str, limit: int, cursor: str = "") -> dict:
         return self.listed("messages", "conversations.history", _live_messages, limit, cursor, channel=self.channel(channel))
 
-    def replies(self, channel, ts, limit=200, cursor=""):
+    def replies(self, channel: str, ts: str, limit: int = 200, cursor: str = "") -> dict:
         return self.listed("messages", "conversations.replies", _live_messages, limit, cursor, channel=self.channel(channel), ts=ts)
 
-    def react(self, channel, ts, reaction):
-        self.call("reactions.add", channel=self.channel(channel), timestamp=ts, name=reaction.strip(":"))
+    def react(self, channel: str, ts: str, reaction: str) -> dict:
+        self.client.call("reactions.add", channel=self.channel(channel), timestamp=ts, name=reaction.strip(":"))
         return dict(ok=True)
 
-    def users(self, limit, cursor=""): return self.listed("members", "users.list", _live_users, limit, cursor)
+    def channels(self, limit: int, cursor: str = "") -> dict:
+        return page_of("channels", self.joined(), limit, cursor)
 
-    def channels(self, limit, cursor=""):
-        return page_of("channels", [dict(id=i, name=name, is_member=self.joined[i]) for i, name in self.named().items()], limit, cursor)
+    def users(self, limit: int, cursor: str = "") -> dict:
+        return self.listed("members", "users.list", _live_users, limit, cursor)
 
-    def profile(self, user_id): return dict(ok=True, profile=_live_user(self.call("users.info", user=user_id)["user"]))
-
+    def profile(self, user_id: str) -> dict:
+        return dict(ok=True, profile=_live_user(self.client.call("users.info", user=user_id)["user"]))
 
 # %% ../../nbs/03_servers/06_slack.ipynb #ab3fb6a2
-def _ids(text: str) -> list: return [i for i in text.split(",") if i]
-
 def command_server(
-    world_seed: int = 0,    # which synthetic world to serve
+    world_seed: int = 0,  # which synthetic world to serve
     *,
-    live: bool = False,     # the real Slack instead
-    teams: str = "",        # ids of the only teams it may touch, with commas between them
-    channels: str = "",     # and of the only channels
+    live: bool = False,  # the real Slack instead
+    teams: Sequence[str] = (),  # ids of the only teams it may touch
+    channels: Sequence[str] = (),  # and of the only channels
 ) -> MCPServer:
     "The embedded server, or the real Slack: for the command line only."
-    return LiveSlack(_ids(teams), _ids(channels), live=True).server() if live else make_server(world_seed)
-
-def main(argv: list = None):
-    "Serves slack."
-    run(command_server, argv)
+    return LiveSlack(teams, channels, live=True).server() if live else make_server(world_seed)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #d4a768c2
-if __name__ == "__main__" and __spec__ is not None: main()
+if __name__ == "__main__" and __spec__ is not None:
+    from mcp_grpo.servers.serve import run
+    run("slack")

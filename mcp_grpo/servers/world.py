@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..client.spec import FAULT_KEY
+
 if TYPE_CHECKING: from mcp.types import CallToolResult
 
 # %% ../../nbs/03_servers/00_world.ipynb #803d867f
@@ -106,7 +108,7 @@ EARLIER_DAYS = _trading_days(date(2024, 1, 1), date(2024, 12, 31))
 TRADING_DAYS = _trading_days(date(2025, 1, 1), date(2025, 12, 30))
 ALL_DAYS = EARLIER_DAYS + TRADING_DAYS
 
-# %% ../../nbs/03_servers/00_world.ipynb #e912e18c
+# %% ../../nbs/03_servers/00_world.ipynb #a44e522c
 def _random_walk(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
     "The change of `n` nights, of `n` days, and how far a day goes beyond its open and close: [n] each."
     return rng.uniform(0.99, 1.01, n), rng.uniform(0.97, 1.031, n), rng.uniform(0, 0.01, n)
@@ -348,13 +350,10 @@ def _company_news(world: "World", c: Company, rng: random.Random) -> list[Page]:
     return [Page(f"https://{rng.choice(OUTLETS)}/{day}/{c.symbol.lower()}-{n}", title, text, "news", published=day)
             for n, (day, title, text) in enumerate(told)]
 
-# %% ../../nbs/03_servers/00_world.ipynb #fce5550f
+# %% ../../nbs/03_servers/00_world.ipynb #8f171e61
 class World:
     "A deterministic synthetic market and workplace."
-    def __init__(
-        self,
-        seed: int = 0,  # another seed gives another world
-    ):
+    def __init__(self, seed: int = 0):  # another seed gives another world
         self.seed = seed
         self.companies, self.unlisted = _companies(seed)
         self.channels, self.users = _workspace(seed)
@@ -468,25 +467,19 @@ class World:
 
 # %% ../../nbs/03_servers/00_world.ipynb #4825d18d
 @lru_cache(maxsize=8)
-def open_world(
-    seed: int = 0,  # which world
-) -> World:
+def open_world(seed: int = 0) -> World:
     "World `seed`, built once a process."
     return World(seed)
 
 # %% ../../nbs/03_servers/00_world.ipynb #28de95c0
-def reply(
-    data: dict,  # what there is to answer
-) -> "CallToolResult":
+def reply(data: dict) -> "CallToolResult":
     "A tool result holding `data`, as compact JSON text and as structured content."
     from mcp.types import CallToolResult, TextContent
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
 
-def refuse(
-    message: str,  # one sentence for the model
-) -> "CallToolResult":
-    "A tool result that tells the model what it did wrong."
+def refuse(message: str) -> "CallToolResult":
+    "A tool result that tells the model what it did wrong, in one sentence."
     from mcp.types import CallToolResult, TextContent
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
 
@@ -498,7 +491,7 @@ def fail(
     "A tool result that tells the client of a fault which is not the model's."
     from mcp.types import CallToolResult, TextContent
     told = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
-    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={"mcp_grpo/fault": told})
+    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={FAULT_KEY: told})
 
 # %% ../../nbs/03_servers/00_world.ipynb #6290b95d
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -152,12 +152,14 @@ def load_checkpoint(
 def check_resumable(
     folder: str | Path,  # of the run's checkpoints
     cfg: Config,  # as the run is to go on
-):
+) -> int:  # finished steps
     "Refuse to go on where there is nothing to go on from, or with another model or seed; needs no model."
     found, m = newest(folder), cfg.model
     if found is None: raise CheckpointError("There is no whole checkpoint to go on from; leave resume out and choose another name.")
     lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
-    Manifest.read(found).check({"model": m.name, "lora": lora}, cfg.seed)
+    manifest = Manifest.read(found)
+    manifest.check({"model": m.name, "lora": lora}, cfg.seed)
+    return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba
 def export_model(

@@ -12,11 +12,11 @@ def watch(event, args, events=("socket.connect", "socket.getaddrinfo", "socket.g
 sys.addaudithook(watch)
 """
 IN_A_PROCESS = """
-from mcp_grpo.servers.slack import main
+from mcp_grpo.servers.serve import run
 def note(text):
     with open({log!r}, "a") as file: file.write(text + "\\n")
 if {canary!r} in "".join(os.environ.values()): note("the token is in the environment of the server")
-main(["--world-seed", "0"])
+run("slack", ["--world-seed", "0"])
 """
 LEASES, TURNS = 16, 10
 

@@ -1,5 +1,5 @@
 "An embedded server that adds a secret of its environment to every answer, and writes all of them to its error output."
-import importlib, itertools, os, sys
+import itertools, os, sys
 
 from mcp_grpo.servers import world
 
@@ -13,4 +13,6 @@ def reply(data: dict):
 
 
 world.reply = reply  # before the servers import it
-importlib.import_module(f"mcp_grpo.servers.{sys.argv[1]}").main(sys.argv[2:])
+from mcp_grpo.servers.serve import run
+
+run(sys.argv[1], sys.argv[2:])
