@@ -58,7 +58,8 @@ export: $(READY)
 	$(BIN)/nbdev_clean --fname nbs
 	$(BIN)/nbdev_clean --fname experiments
 
-README_TO = --output-dir . --output README
+README_TO = README.md
 readme: $(READY)
-	@$(BIN)/jupyter-nbconvert --to markdown --log-level ERROR nbs/index.ipynb $(README_TO) \
-	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert "
+	@$(BIN)/jupyter-nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb \
+	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert |\A#\| hide" \
+	  | sed -E 's#\]\((images|guides)/#](nbs/\1/#g' > $(README_TO)

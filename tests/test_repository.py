@@ -26,7 +26,7 @@ def test_export_and_clean_change_nothing(tmp_path):
 
 
 def test_readme_is_made_from_the_index():
-    made = subprocess.run(["make", "-s", "readme", "README_TO=--stdout"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    made = subprocess.run(["make", "-s", "readme", "README_TO=/dev/stdout"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert made == (ROOT/"README.md").read_text(), "run `make readme`"
 
 

@@ -34,6 +34,18 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
         assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]
 
 
+def test_the_executed_notebook_shows_the_run(run_notebook, tmp_path):
+    "A headless run leaves the learning curve as a picture, and success and time as tables."
+    done = run_notebook([*TINY, "evaluate.tasks=12"])
+    assert done.returncode == 0, done.said[-3000:]
+    outputs = [output.get("data", {}) for cell in json.loads((tmp_path / "train.ipynb").read_text())["cells"] for output in cell.get("outputs", [])]
+    tables = "".join("".join(data.get("text/markdown", "")) for data in outputs)
+    assert any("image/png" in data for data in outputs)
+    assert "| heldout | n | before | interval | after | interval |" in tables and "| lookup |" in tables
+    assert "| part of a step | seconds | share |" in tables and "| generation |" in tables
+    assert not any("Figure size" in "".join(data.get("text/plain", "")) and "image/png" not in data for data in outputs)
+
+
 def test_weights_and_biases_offline(run_notebook, tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

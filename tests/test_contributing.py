@@ -1,0 +1,34 @@
+"The contributing guide says where ten changes go: notebooks and lines must be there."
+import json
+import re
+
+import pytest
+from conftest import ROOT
+
+GUIDE = ROOT / "nbs/guides/contributing.ipynb"
+
+
+def changes() -> list[tuple[str, str, list[str]]]:
+    "(what to add, notebook, code to look for) of every row of the table."
+    text = "\n".join("".join(cell["source"]) for cell in json.loads(GUIDE.read_text())["cells"])
+    table = text.partition("| to add |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    return [(what, notebook.strip("`"), re.findall(r"`([^`]+)`", lines)) for what, notebook, lines in rows]
+
+
+def test_there_are_ten():
+    assert len(changes()) == 10
+
+
+@pytest.mark.parametrize("what, notebook, wanted", changes())
+def test_the_lines_are_where_the_guide_says(what, notebook, wanted):
+    source = "\n".join("".join(cell["source"]) for cell in json.loads((ROOT / notebook).read_text())["cells"] if cell["cell_type"] == "code")
+    for code in wanted:
+        if "/" in code: assert (ROOT / code).exists(), f"{what}: {code}"
+        elif code == "make_server": assert all(code in path.read_text() for path in (ROOT / "nbs/03_servers").glob("0[3-7]_*.ipynb"))
+        else: assert code in source, f"{what}: {code} is not in {notebook}"
+
+
+def test_every_folder_of_notebooks_is_in_the_table_of_rooms():
+    text = "\n".join("".join(cell["source"]) for cell in json.loads(GUIDE.read_text())["cells"])
+    for folder in sorted((ROOT / "nbs").glob("[0-9]*")): assert f"`nbs/{folder.name}`" in text, folder.name

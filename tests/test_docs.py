@@ -1,0 +1,117 @@
+"Every command and code block of the README and the guides, run as it stands there; what takes long is run with smaller numbers."
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run
+
+from mcp_grpo.client.spec import from_mcp_servers
+from mcp_grpo.task import Task
+
+SMALL = "train.tasks_per_step=2,rollout.samples=2,evaluate.tasks=4"  # instead of a hundred episodes a step
+BOOKS = re.search(r"write_text\('''(.*?)'''", "".join(json.loads((ROOT / "nbs/guides/servers.ipynb").read_text())["cells"][3]["source"]), re.S)[1]
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "nbs/guides").glob("*.ipynb"))]
+
+
+def text_of(page: Path) -> str:
+    "The prose of a page, code cells left out: those are run by nbdev_test."
+    if page.suffix == ".md": return page.read_text()
+    return "\n\n".join("".join(cell["source"]) for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "markdown")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    "(page, block) of every fenced block in a language."
+    return [(page.stem, block) for page in pages() for block in re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.S | re.M)]
+
+
+def commands() -> list[tuple[str, str]]:
+    "(page, command) of every line of a shell block, comments left out."
+    return [(page, line.partition("  #")[0].strip()) for page, block in blocks("sh") for line in block.splitlines() if line.strip()]
+
+
+def shortened(command: str) -> str:
+    "A training command with one step and few episodes."
+    if "papermill" in command: return f"{command} -p steps 1 -p overrides {SMALL}"
+    found = re.search(r'ARGS="(.*?)"', command)
+    arguments = found[1] if found else ""
+    before = command.replace(found[0], "").strip() if found else command
+    if "-p overrides " in arguments: arguments = re.sub(r"-p overrides (\S+)", rf"-p overrides \1,{SMALL}", arguments)
+    else: arguments += f" -p overrides {SMALL}"
+    return f'{before} ARGS="{arguments} -p steps 1"'
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    "The repository as somebody finds it, with what the guides' commands speak of beside it."
+    folder = tmp_path_factory.mktemp("docs") / "mcp_grpo"
+    subprocess.run(["git", "clone", "-q", ROOT, folder], check=True)
+    for name in ("mcp_grpo", "experiments", "nbs", "data", "Makefile", "pyproject.toml", "requirements"):  # as they stand here, committed or not
+        subprocess.run(["cp", "-r", ROOT / name, folder], check=True)
+    (folder / ".venv").symlink_to(sys.prefix)
+    (Path(sys.prefix) / ".ready").touch()
+    servers, row = json.loads(blocks("json")[0][1]), next(json.loads(block) for _, block in blocks("json") if "env_class" in block)
+    held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
+    (folder / "books_server.py").write_text(BOOKS)
+    (folder / "servers.json").write_text(json.dumps(servers))
+    (folder / "books.json").write_text(json.dumps([row]))
+    (folder / "books_heldout.json").write_text(json.dumps([held_out]))
+    (folder / "path/to").mkdir(parents=True)
+    (folder / "path/to/model").symlink_to(folder / "mcp_grpo/assets/tiny")
+    return folder
+
+
+TRAINING = [command for _, command in commands() if re.match(r"make train|.*papermill", command)]
+
+
+@pytest.mark.last
+@pytest.mark.parametrize("command", list(dict.fromkeys(TRAINING)))
+def test_a_training_command_runs(command, checkout):
+    done = run(["bash", "-c", shortened(command)], checkout, timeout=600)
+    assert done.returncode == 0, done.said[-3000:]
+
+
+OTHER = {  # how the commands that train nothing are seen to: by this test, or by the one named
+    "git clone https://github.com/mcp-grpo/mcp_grpo && cd mcp_grpo": "the fixture clones the repository from where it is",
+    ".venv/bin/pip install -e .": "test_package.py installs the package into environments of its own",
+    ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
+    ".venv/bin/mcp-grpo serve fmp --http --port 8000": "test_serve.py",
+    ".venv/bin/mcp-grpo serve tavily --live": "test_live.py, against a stand-in for the service",
+}
+
+
+def test_every_other_command_is_accounted_for():
+    unknown = {command for _, command in commands()} - set(TRAINING) - set(OTHER)
+    assert not {command for command in unknown if not re.match(r"make test|make export", command)}
+
+
+def test_json_blocks_are_read(tmp_path):
+    (tmp_path / "start").mkdir()
+    for page, block in blocks("json"):
+        value = json.loads(block)
+        if "mcpServers" in value:
+            (tmp_path / "servers.json").write_text(block)
+            assert from_mcp_servers(tmp_path / "servers.json"), page
+        else: Task.from_row(value, page)
+
+
+def test_python_blocks_are_cells_of_the_index():
+    "They are then run by nbdev_test."
+    cells = ["".join(cell["source"]) for cell in json.loads((ROOT / "nbs/index.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(block.strip() in [cell.strip() for cell in cells] for _, block in blocks("python"))
+
+
+def test_every_make_target_of_the_tables_exists():
+    targets = set(re.findall(r"`make (\w+)", "".join(text_of(page) for page in pages())))
+    known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    assert targets <= known, targets - known
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in pages():
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", text_of(page)): assert (page.parent / target).exists(), f"{page.name}: {target}"
