@@ -42,8 +42,8 @@ def test_weights_and_biases_offline(run_notebook, tmp_path, monkeypatch):
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_overrides_choose_lora_and_stdio(run_notebook, tmp_path):
-    done = run_notebook([*TINY, "train.steps=1", "evaluate.tasks=2", "model.weights=lora", "servers.transport=stdio"])
+def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
+    done = run_notebook([*TINY, "train.steps=1", "evaluate.tasks=2", "servers.transport=stdio"], mode="lora")
     assert done.returncode == 0, done.said[-3000:]
     assert len(read_lines(tmp_path/"outputs/test/metrics.jsonl")) == 1
 
