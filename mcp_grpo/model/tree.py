@@ -30,7 +30,8 @@ def _up(n: int, to: int = 16) -> int: return -(-n // to) * to
 
 class Chunk:
     "Stretches of the flat row that pass through attention as one rectangle."
-    def __init__(self,
+    def __init__(
+        self,
         start: int,  # where they begin in the flat row, one after the other
         lengths: list[int],  # of the stretches, longest first
         parent: tuple[int, int] | None,  # start and length of the prompt that they see, too
@@ -70,7 +71,8 @@ def make_chunks(
 # %% ../../nbs/06_model/03_tree.ipynb #79f13402
 class PrefixTree:
     "Rows as a flat row of tokens in which every distinct prompt stands once."
-    def __init__(self,
+    def __init__(
+        self,
         ids: list[list[int]],  # tokens of each row
         sampled: list[list[int]],  # 1 where the policy produced the token; as long as `ids`
         device: torch.device | str = "cpu",  # where the model lies

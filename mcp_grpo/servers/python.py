@@ -9,11 +9,11 @@ __all__ = ['present', 'open_sandbox', 'make_server']
 from functools import lru_cache
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult
 
 from ..sandbox.box import Interpreter, Result, Sandbox
 from ..sandbox.walls import Limits, SandboxError
-from .world import reply, shape, tool
+from .world import fail, reply, shape, tool
 
 # %% ../../nbs/03_servers/07_python.ipynb #534fbaff
 def _shorten(text: str, shown: int) -> tuple:
@@ -41,14 +41,10 @@ def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
     return connection.state["interpreter"]
 
 # %% ../../nbs/03_servers/07_python.ipynb #07d47572
-def _fault(error: SandboxError) -> CallToolResult:
-    "A reply that tells the client, rather than the model, that the sandbox is gone."
-    return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True, _meta={"mcp_grpo/fault": {"fault": "crash"}})
-
 async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToolResult:
     "Run code in the session's interpreter."
     try: result = await _interpreter(box, ctx).run(code)
-    except SandboxError as e: return _fault(e)
+    except SandboxError as e: return fail(str(e), "crash")
     answer = reply(present(result, shown))
     answer.is_error = bool(result.error)
     return answer

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..client.spec import FAULT_KEY
+
 if TYPE_CHECKING: from mcp.types import CallToolResult
 
 # %% ../../nbs/03_servers/00_world.ipynb #803d867f
@@ -489,7 +491,7 @@ def fail(
     "A tool result that tells the client of a fault which is not the model's."
     from mcp.types import CallToolResult, TextContent
     told = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
-    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={"mcp_grpo/fault": told})
+    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={FAULT_KEY: told})
 
 # %% ../../nbs/03_servers/00_world.ipynb #6290b95d
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

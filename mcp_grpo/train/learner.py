@@ -184,7 +184,7 @@ class Pass:
 
     def __call__(self, batches: list[MicroBatch]) -> dict[str, float]:
         "Go over the batch; a gradient that is not finite is not followed."
-        self.optimizer.zero_grad()
+        self.optimizer.adam.zero_grad()
         statistics = add_up([self.add_gradient(b) for b in batches], sum(len(b.row) for b in batches))
         norm = self.optimizer.update(self.cfg.grad_clip)
         return {**statistics, "grad_norm": norm, "skipped": float(not math.isfinite(norm))}

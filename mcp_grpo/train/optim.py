@@ -58,14 +58,10 @@ class Optimizer:
         self,
         most: float = 0.0,  # the gradient is scaled down to this norm; 0: it is not
     ) -> float:  # the gradient's norm before; not finite: nothing was changed
-        "Change the weights by their gradients, and forget these at the next `zero_grad`."
+        "Change the weights by their gradients."
         norm = self.policy.clip_gradient(most or math.inf)
         if math.isfinite(norm): self.adam.step()
         return norm
-
-    def zero_grad(self):
-        "Forget the gradients."
-        self.adam.zero_grad()
 
     def tensors(self) -> dict[str, Tensor]:
         "The memory: for each parameter that was updated, its two means and the number of its updates."
