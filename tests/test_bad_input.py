@@ -35,7 +35,7 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
     ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),
     ({"dry_run": "yes"}, [], r"dry_run: 'yes' is not of type bool"),
-    ({"run": 7}, [], r"run: 7 was read as a number"),
+    ({"run": 7}, [], r"run: 7 is not of type str; papermill takes it as text with -r run 7"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
 ]
 ROWS = [

@@ -25,7 +25,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Action:
-    "One turn of the policy, read. Exactly one of calls, answer and malformed says something."
+    "One turn of the policy, read. Exactly one of calls, answer and malformed is set."
     calls: list[Call] = field(default_factory=list)  # in the order written
     answer: str | None = None  # the final answer's text
     malformed: str | None = None  # one sentence: why the turn cannot be used
@@ -51,7 +51,7 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
 
 # %% ../../nbs/04_env/00_action.ipynb #f6e22869
 def _check_plain(value: Any, depth: int = 0) -> None:
-    "Refuses what a transport could not carry: deep nesting and unpaired surrogates."
+    "Refuses what could not be sent to a server: deep nesting and unpaired surrogates."
     if depth > MAX_DEPTH: raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
         try: value.encode()
@@ -74,7 +74,7 @@ def _json_object(
     text: str,  # the whole turn
     at: int,  # where the object should begin, white space aside
 ) -> tuple[dict, int]:  # the object, and the position of the next character that is not space
-    "One JSON object that stands at `at`."
+    "The JSON object at position `at`."
     at = _skip(text, at)
     if text[at:at + 1] != "{": raise _Malformed("a call should hold one JSON object")
     try: value, end = _decoder.raw_decode(text, at)
@@ -179,7 +179,7 @@ def _bare_call(text: str) -> list[Call]:
 
 # %% ../../nbs/04_env/00_action.ipynb #dcf6f2af
 def _final_answer(text: str) -> str:
-    "What is answered by a text without calls."
+    "The final answer of a text without calls."
     opened, closed = text.count("<answer>"), text.count("</answer>")
     if opened == closed == 0: return text.strip()
     start, end = text.find("<answer>") + 8, text.find("</answer>")
@@ -191,10 +191,10 @@ def _read(text: str) -> Action:
     if len(text) > MAX_ACTION_CHARS: raise _Malformed(f"the turn is longer than {MAX_ACTION_CHARS} characters")
     try: text.encode()
     except UnicodeEncodeError: raise _Malformed("the turn holds a character that cannot be encoded") from None
-    said = _without_thoughts(text).strip()
-    if not said: raise _Malformed("the turn is empty")
-    if calls := _tagged_calls(said) or _bare_call(said): return Action(calls=calls, text=text)
-    return Action(answer=_final_answer(said), text=text)
+    visible = _without_thoughts(text).strip()
+    if not visible: raise _Malformed("the turn is empty")
+    if calls := _tagged_calls(visible) or _bare_call(visible): return Action(calls=calls, text=text)
+    return Action(answer=_final_answer(visible), text=text)
 
 def parse_action(
     text: str,  # one turn of the policy, without its end token
@@ -206,7 +206,7 @@ def parse_action(
 # %% ../../nbs/04_env/00_action.ipynb #4a773d00
 def tool_prompt(
     offered: list[OfferedTool],
-) -> str:  # one line a tool
+) -> str:  # one line per tool
     "The compact tool list of a system prompt: `name(argument,argument): description`."
     return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 
@@ -218,7 +218,7 @@ def observation(content: str) -> dict:
 ARGUMENT_ALIASES = {"python_code": "code", "source_code": "code", "script": "code", "from": "from_", "from_date": "from_", "to_date": "to"}
 
 def _real_argument(tool: OfferedTool, shown: str) -> str | None:
-    "The real name of an argument, if the tool has it."
+    "The real name of an argument as the policy wrote it; None if the tool does not have it."
     if shown in tool.arguments: return tool.arguments[shown]
     alias = ARGUMENT_ALIASES.get(shown)
     return alias if alias and tool.arguments.get(alias) == alias else None
@@ -229,7 +229,7 @@ def resolve(
     call: Call,  # what the policy wrote
     offered: list[OfferedTool],  # what it was shown
 ) -> tuple[str, str, dict] | str:  # (server, tool, real arguments), or one sentence on what is wrong
-    "Translates a call; what the task fixes is filled in and cannot be overridden."
+    "Translates a call. Arguments that the task fixes are filled in and cannot be overridden."
     tool = next((tool for tool in offered if tool.name == call.name), None)
     if tool is None: return f"there is no tool named {_short(call.name)}; the tools are {', '.join(tool.name for tool in offered)}"
     arguments = {}

@@ -67,6 +67,10 @@ class Picture:
     def __init__(self, figure: Any):  # a matplotlib Figure
         self.figure = figure
 
+    def __repr__(self) -> str:
+        width, height = self.figure.get_size_inches()
+        return f"a picture of {width:g} by {height:g} inches"
+
     def _repr_png_(self) -> bytes:
         data = io.BytesIO()
         self.figure.savefig(data, format="png", dpi=110)

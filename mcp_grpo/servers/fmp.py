@@ -17,7 +17,7 @@ from .world import Company, Statement, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #6d24dc01
 class Market(Protocol):
-    "What the tools ask."
+    "A source of the tools' answers."
     def quote(self, symbol: str) -> dict: ...
     def profile(self, symbol: str) -> dict: ...
     def statements(self, symbol: str, limit: int, quarterly: bool) -> dict: ...
@@ -39,7 +39,7 @@ class SyntheticMarket:
     world: World
 
     def company(self, symbol: str) -> Company:
-        "A listed company; `Refused` if there is none."
+        "The company of a symbol; raises `Refused` if it is not listed."
         if symbol not in self.world.by_symbol: raise _unknown(symbol)
         return self.world.by_symbol[symbol]
 
@@ -69,7 +69,7 @@ class SyntheticMarket:
         return dict(results=[dict(symbol=s, change=p) for s, p in ranked[:3]])
 
     def news(self, symbol: str, limit: int) -> dict:
-        "The latest month-ends with the price they closed at, as headlines."
+        "Headlines with the closing prices of the latest months, latest first."
         self.company(symbol)
         bars = self.world.bars(symbol)
         ends = [b for a, b in zip(bars[1:], bars) if a.day[:7] != b.day[:7]]
@@ -80,8 +80,8 @@ class FmpClient:
     "The API over HTTP."
     def __init__(
         self,
-        service: Service,  # with its key and its time
-        base_url: str = "",  # of the API, where it is not the usual one
+        service: Service,  # holds the key and the time limit
+        base_url: str = "",  # of the API; empty: the usual one
     ):
         self.service, url = service, base_url or "https://financialmodelingprep.com/stable"
         self.http = client_package("httpx").Client(base_url=url, headers={"apikey": service.key}, timeout=service.timeout)
@@ -89,16 +89,16 @@ class FmpClient:
     def rows(
         self,
         path: str,  # under the base URL
-        **query: str | int,  # of the address
+        **query: str | int,  # query parameters
     ) -> list[dict]:
-        "What the API lists at a path; nothing where there is no such thing."
+        "The API's list at a path; empty if a query finds nothing."
         response = self.http.get(path, params=query)
         try: self.service.check(response.status_code, response.headers, response.text)
         except NotFound:
             if not query: raise
             return []
         rows = response.json()
-        if not isinstance(rows, list): raise TypeError("the answer is no list")
+        if not isinstance(rows, list): raise TypeError("the answer is not a list")
         return rows
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #553dbb6b
@@ -109,7 +109,7 @@ def _live_row(row: dict, quarterly: bool) -> dict:
 @dataclass(frozen=True)
 class LiveMarket:
     "Answers from the real market."
-    client: FmpClient  # or anything else with its `rows`
+    client: FmpClient  # or another object with `rows`
 
     def first(self, path: str, symbol: str) -> dict:
         "The one row about a symbol."
@@ -127,7 +127,7 @@ class LiveMarket:
 
     def statements(self, symbol: str, limit: int, quarterly: bool = False) -> dict:
         rows = self.client.rows("income-statement", symbol=symbol, limit=limit, period="quarter" if quarterly else "annual")
-        if not rows: self.quote(symbol)  # a fund has none
+        if not rows: self.quote(symbol)  # a fund has no statements; raises if the symbol is unknown
         return dict(symbol=symbol, statements=[_live_row(row, quarterly) for row in rows[:limit]])
 
     def search(self, query: str) -> dict:
@@ -151,7 +151,7 @@ _STATEMENT["properties"]["quarter"] = {"type": "integer"}  # of quarterly statem
 _MOVERS = shape(results=[shape(symbol=str, change=float)])
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
-    "The tools, over a market and the way it is asked."
+    "The tools of a market; `ask` turns its answers and errors into tool results."
     tools = []
 
     @tool(tools, shape(symbol=str, price=float, change=float, volume=int), symbol=SYMBOL)
@@ -199,8 +199,8 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
 def make_server(
     world_seed: int = 0,  # which synthetic world to serve
     *,
-    live: bool = False,  # ask the real service instead, with the key in FMP_API_KEY
-    base_url: str = "",  # of the real service, where it is not the usual one
+    live: bool = False,  # use the real service, with the key in FMP_API_KEY
+    base_url: str = "",  # of the real service; empty: the usual one
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
     "The fmp server over the embedded world, or live."

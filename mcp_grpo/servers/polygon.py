@@ -6,7 +6,8 @@
 __all__ = ['TIMESPANS', 'TICKER', 'Market', 'SyntheticMarket', 'PolygonClient', 'LiveMarket', 'make_server']
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #062e1495
-import json, re
+import json
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -21,7 +22,7 @@ from .world import ALL_DAYS, Bar, Company, World, headline, open_world, shape, t
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #44e7b913
 class Market(Protocol):
-    "What the tools ask."
+    "A source of the tools' answers."
     def last_trade(self, ticker: str) -> dict: ...
     def previous_close(self, ticker: str, adjusted: bool) -> dict: ...
     def aggs(self, ticker: str, multiplier: int, timespan: str, from_: str, to: str, sort: str, limit: int, adjusted: bool) -> dict: ...
@@ -33,13 +34,13 @@ def _unknown(ticker: str) -> Refused: return Refused(f"unknown ticker {ticker[:4
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #1322312a
 def _spans_of(day: str) -> dict[str, Any]:
-    "The names of the timespans that a day lies in."
+    "Each kind of timespan -> the span that the day is in."
     year, month = day[:4], int(day[5:7])
     return dict(day=day, week=date.fromisoformat(day).isocalendar()[:2], month=(year, month), quarter=(year, (month - 1) // 3), year=year)
 
 _SPANS = [_spans_of(day) for day in ALL_DAYS]
 TIMESPANS = tuple(_SPANS[0])
-_STARTS = {span: [i for i, (a, b) in enumerate(pairwise(_SPANS), 1) if a[span] != b[span]] for span in TIMESPANS}  # days on which the next one begins
+_STARTS = {span: [i for i, (a, b) in enumerate(pairwise(_SPANS), 1) if a[span] != b[span]] for span in TIMESPANS}  # indices of the first days of all spans but the first
 
 def _bar(days: tuple[Bar, ...]) -> dict:
     "One bar for several days."
@@ -54,7 +55,7 @@ class SyntheticMarket:
     world: World
 
     def company(self, ticker: str) -> Company:
-        "A listed company; `Refused` if there is none."
+        "The company of a ticker; raises `Refused` if it is not listed."
         if ticker not in self.world.by_symbol: raise _unknown(ticker)
         return self.world.by_symbol[ticker]
 
@@ -93,11 +94,11 @@ class SyntheticMarket:
 _TICKER, _DAY = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,29}"), re.compile(r"\d{4}-\d\d-\d\d")
 
 class PolygonClient:
-    "The API, asked by its own client."
+    "The API, called through the service's own client."
     def __init__(
         self,
-        service: Service,  # with its key and its time
-        base_url: str = "",  # of the API, where it is not the usual one
+        service: Service,  # holds the key and the time limit
+        base_url: str = "",  # of the API; empty: the usual one
     ):
         where = dict(base=base_url.rstrip("/")) if base_url else {}
         times = dict(connect_timeout=service.timeout, read_timeout=service.timeout)
@@ -113,11 +114,11 @@ class PolygonClient:
     def about(
         self,
         ticker: str,  # as the model gave it
-        method: str,  # of the client
+        method: str,  # a method of the client
         *args,  # its other arguments
         **how,
     ) -> dict:
-        "What a method of the client says about a ticker."
+        "The JSON that a method of the client returns about a ticker."
         if not _TICKER.fullmatch(ticker): raise _unknown(ticker)
         try: return json.loads(getattr(self.api, method)(ticker, *args, raw=True, **how).data)
         except NotFound: raise _unknown(ticker) from None
@@ -132,7 +133,7 @@ def _live_bar(row: dict) -> dict:
 @dataclass(frozen=True)
 class LiveMarket:
     "Answers from the real market."
-    client: PolygonClient  # or anything else with its two methods
+    client: PolygonClient  # or another object with `about` and `market_status`
 
     def last_trade(self, ticker: str) -> dict:
         return dict(ticker=ticker, price=float(self.client.about(ticker, "get_last_trade")["results"]["p"]))
@@ -172,7 +173,7 @@ _RANGE = dict(from_="first day, YYYY-MM-DD", to="last day, YYYY-MM-DD", multipli
               sort=dict(enum=["asc", "desc"], description="oldest or latest first"), limit=dict(minimum=1, description="most bars"))
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
-    "The tools, over a market and the way it is asked."
+    "The tools of a market; `ask` turns its answers and errors into tool results."
     tools = []
 
     @tool(tools, shape(ticker=str, price=float), ticker=TICKER)
@@ -217,8 +218,8 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
 def make_server(
     world_seed: int = 0,  # which synthetic world to serve
     *,
-    live: bool = False,  # ask the real service instead, with the key in POLYGON_API_KEY
-    base_url: str = "",  # of the real service, where it is not the usual one
+    live: bool = False,  # use the real service, with the key in POLYGON_API_KEY
+    base_url: str = "",  # of the real service; empty: the usual one
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
     "The polygon server over the embedded world, or live."
