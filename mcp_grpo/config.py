@@ -24,12 +24,12 @@ class ConfigError(ValueError):
 
 
 class Section(BaseModel):
-    "Settings that belong together."
+    "Base class of all sections: strict about names, numbers and assignments."
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _bool_is_no_number(cls, value, info):
+    def _refuse_bool_as_number(cls, value, info):
         if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
             raise ValueError(f"{value} can only be the value of a setting that is true or false.")
         return value
@@ -39,7 +39,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def default_device() -> str:
-    "What the environment variable DEVICE_TYPE asks for, `auto` where it is not set. Raises `ConfigError` if there is no such device."
+    "The value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if there is no such device."
     wanted = os.environ.get("DEVICE_TYPE") or "auto"
     if wanted in get_args(Device): return wanted
     raise ConfigError(f"the environment variable DEVICE_TYPE is {wanted!r}; it should be one of {', '.join(get_args(Device))}.")
@@ -48,38 +48,38 @@ def default_device() -> str:
 class ModelConfig(Section):
     "The policy: which model, and which of its weights are trained."
     name: str = Field("tiny", description='"tiny" is the packaged model; otherwise any name or folder `from_pretrained` takes')
-    device: Device = Field(default_factory=default_device, description="where the model is; auto takes the first of cuda, mps and cpu that is there")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the type the weights are held in")
-    weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or an adapter")
+    device: Device = Field(default_factory=default_device, description="device of the model; auto takes the first available of cuda, mps and cpu")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
+    weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or a LoRA adapter")
     lora_rank: int = Field(16, ge=1, description="rank of the adapter's matrices")
     lora_alpha: int = Field(32, description="the adapter's output is scaled by alpha / rank")
-    lora_targets: str = Field("all-linear", description="which linear layers carry an adapter")
+    lora_targets: str = Field("all-linear", description="which linear layers get an adapter")
 
 # %% ../nbs/00_core/00_config.ipynb #15a8ea23
 class DataConfig(Section):
-    "The task files, one to learn from and one never trained on."
-    train: str = Field("data/processed/train.json", description="drawn from at every step")
-    heldout: str = Field("data/processed/validation.json", description="evaluated before and after")
+    "The task files: training tasks and held-out tasks."
+    train: str = Field("data/processed/train.json", description="training tasks, sampled at every step")
+    heldout: str = Field("data/processed/validation.json", description="held-out tasks, evaluated before and after training and never trained on")
 
 # %% ../nbs/00_core/00_config.ipynb #da6c67c7
 class ServersConfig(Section):
     "The MCP servers that episodes may use."
     names: list[str] = Field(["polygon", "fmp", "slack"], description="embedded servers")
     transport: Literal["memory", "stdio"] = Field("memory", description="how the embedded servers are reached")
-    pins: dict[str, str] = Field({}, description="server: digest of the tool list that was approved; any, if absent")
-    tape: str = Field("", description="a file that keeps what the servers answered; none if empty")
-    tape_mode: Literal["record", "replay", "auto"] = Field("auto", description="record anew, replay from the file alone, or auto: ask for what is missing and keep it")
+    pins: dict[str, str] = Field({}, description="server: digest of the approved tool list; without an entry any list is accepted")
+    tape: str = Field("", description="file in which the servers' answers are recorded; no tape if empty")
+    tape_mode: Literal["record", "replay", "auto"] = Field("auto", description="record every call anew, replay from the file alone, or auto: replay what is recorded and record the rest")
     file: str = Field("", description="a JSON file with an `mcpServers` table of further servers")
-    world_seed: int = Field(0, ge=0, description="the synthetic world the embedded servers look at")
+    world_seed: int = Field(0, ge=0, description="seed of the synthetic world behind the embedded servers")
 
 # %% ../nbs/00_core/00_config.ipynb #f9d42a82
 class RolloutConfig(Section):
     "How episodes are sampled."
-    samples: int = Field(8, ge=1, description="episodes a task: the group of GRPO")
-    temperature: float = Field(1.0, ge=1e-3, description="the only thing that shapes the distribution in training")
-    max_new_tokens: int = Field(72, ge=1, description="a turn")
-    max_tokens: int = Field(512, ge=2, description="a whole episode, prompt and tool results included")
-    deterministic: bool = Field(True, description="rounds with a barrier, so that a rerun repeats token for token")
+    samples: int = Field(8, ge=1, description="episodes per task: the group size of GRPO")
+    temperature: float = Field(1.0, ge=1e-3, description="sampling temperature in training; there is no top-k or top-p")
+    max_new_tokens: int = Field(72, ge=1, description="largest number of tokens sampled in one turn")
+    max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
+    deterministic: bool = Field(True, description="decode in rounds with a barrier, so that a rerun gives the same tokens")
     engine: str = Field("hf", description="a name in the registry of `rollout.engine`")
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
@@ -88,35 +88,35 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class TrainConfig(Section):
-    "How trajectories become better weights."
+    "How the policy is updated from trajectories."
     steps: int = Field(100, ge=0, description="optimisation steps")
-    tasks_per_step: int = Field(14, ge=1, description="groups a step")
-    passes: int = Field(2, ge=1, description="optimiser passes over one step's trajectories")
+    tasks_per_step: int = Field(14, ge=1, description="tasks, and so groups, per step")
+    passes: int = Field(2, ge=1, description="optimiser passes over the trajectories of one step")
     lr: float = Field(3e-4, ge=0, description="peak learning rate of AdamW")
     lr_schedule: Literal["linear", "constant"] = Field("linear", description="linear falls to 0 at the last step")
     advantage: str = Field("grpo", description="a name in the registry of `train.advantage`")
     loss: str = Field("ppo_clip", description="a name in the registry of `train.loss`")
-    clip_low: ClipBound = Field(None, ge=0, le=1, description="the ratio is clipped at 1 - clip_low; null takes the loss's own bound")
-    clip_high: ClipBound = Field(None, ge=0, description="and at 1 + clip_high")
-    kl: float = Field(1e-3, ge=0, description="weight of the KL to the reference; 0 spares its forward pass")
+    clip_low: ClipBound = Field(None, ge=0, le=1, description="lower clip bound of the ratio is 1 - clip_low; null takes the loss's own bound")
+    clip_high: ClipBound = Field(None, ge=0, description="upper clip bound of the ratio is 1 + clip_high; null takes the loss's own bound")
+    kl: float = Field(1e-3, ge=0, description="weight of the KL to the reference; 0 skips the forward pass of the reference")
     entropy: float = Field(0.002, description="weight of the entropy bonus")
     grad_clip: float = Field(1.0, ge=0, description="largest gradient norm")
     tis_cap: float = Field(2.0, ge=0, description="largest truncated importance weight")
-    token_budget: int = Field(4096, ge=1, description="tokens that a micro-batch sends through the network")
-    autocast: Literal["auto", "none", "bfloat16"] = Field("auto", description="type of the matrix products; auto takes bfloat16 where the hardware multiplies it")
+    token_budget: int = Field(4096, ge=1, description="largest number of tokens in a micro-batch")
+    autocast: Literal["auto", "none", "bfloat16"] = Field("auto", description="dtype of matrix products; auto takes bfloat16 where the hardware multiplies it natively")
     checkpoint_every: int = Field(25, ge=0, description="steps between checkpoints; 0 for none")
-    family_weight: dict[str, Weight] = Field({}, description="how often a task family is drawn: 1 if absent, 0 leaves it out")
+    family_weight: dict[str, Weight] = Field({}, description="relative sampling weight of a task family: 1 if absent, 0 leaves the family out")
 
 # %% ../nbs/00_core/00_config.ipynb #c7e8e90e
 class EvaluateConfig(Section):
     "How success is measured."
-    tasks: int = Field(0, ge=0, description="held-out tasks to play; 0 for all")
+    tasks: int = Field(0, ge=0, description="number of held-out tasks; 0 for all")
     temperature: float = Field(0.0, ge=0, description="0 is greedy")
 
 # %% ../nbs/00_core/00_config.ipynb #4acdffea
 class Config(Section):
     "Everything that describes a run."
-    mode: str = Field("cpu", description="the preset it began as")
+    mode: str = Field("cpu", description="the preset the run started from")
     run: str = Field("", description="name of the run: its folder below `outputs/`")
     seed: int = Field(0, ge=0, description="seeds task drawing and sampling")
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -130,7 +130,7 @@ class Config(Section):
 def nearest(
     name: str,  # what was typed
     names: Iterable[str],  # what exists
-) -> str:  # " Did you mean ...?" or nothing
+) -> str:  # "; did you mean ...?", or "." if no name is similar
     "The existing name that looks most like `name`, as the end of an error sentence."
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else "."
@@ -139,8 +139,8 @@ def nearest(
 def dotted_fields(
     model: type,  # a pydantic model
     prefix: str = "",
-) -> list[str]:  # the names, as a person writes them
-    "Every field of a model, with those of its sections in the place of the section."
+) -> list[str]:  # dotted names
+    "All fields of a model; a section is replaced by its fields, as in `train.steps`."
     names = []
     for name, field in model.__pydantic_fields__.items():
         if hasattr(field.annotation, "__pydantic_fields__"): names += dotted_fields(field.annotation, f"{prefix}{name}.")
@@ -152,13 +152,13 @@ def unknown_field(
     field: str,  # dotted
     model: type | None,  # the pydantic model that has no such field
 ) -> str:
-    "Says that a field does not exist, and what is meant perhaps."
+    "The error text for an unknown field, with the nearest known name or the names in its section."
     known = dotted_fields(model) if model else []
     section = field[:field.rfind(".") + 1]
     same = [name for name in known if name.split(".")[-1] == field.split(".")[-1]]
-    beside = dict.fromkeys(name.removeprefix(section).split(".")[0] for name in known if name.startswith(section))
+    siblings = dict.fromkeys(name.removeprefix(section).split(".")[0] for name in known if name.startswith(section))
     hint = f"; did you mean {' or '.join(same)}?" if same else nearest(field, known)
-    if hint == "." and beside: hint = f"; there are {', '.join(beside)}."
+    if hint == "." and siblings: hint = f"; there are {', '.join(siblings)}."
     return f"there is no such field{hint}"
 
 # %% ../nbs/00_core/00_config.ipynb #3e0bc191
@@ -167,15 +167,15 @@ def explain(
     where: str = "",  # file and row
     model: type | None = None,  # the pydantic model that was validated, to name the nearest field
 ) -> str:
-    "A validation error as one sentence: where, which field, what was found and what is wanted."
+    "A validation error as one sentence: where, which field, what was found and what was expected."
     first = error.errors(include_url=False)[0]
-    said = first["msg"].partition(", unable to")[0] + "."
+    text = first["msg"].partition(", unable to")[0] + "."
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
-    if first["type"] == "extra_forbidden": said = unknown_field(field, model)
-    elif first["type"] == "missing": said = "the field is missing."
-    elif first["type"] == "value_error": said = str(first["ctx"]["error"])  # a validator of ours speaks for itself
-    elif said.startswith("Input "): said = f"{reprlib.repr(first['input'])} {said.removeprefix('Input ')}"
-    return ": ".join(filter(None, (where, field, said)))
+    if first["type"] == "extra_forbidden": text = unknown_field(field, model)
+    elif first["type"] == "missing": text = "the field is missing."
+    elif first["type"] == "value_error": text = str(first["ctx"]["error"])  # our own validators write whole sentences
+    elif text.startswith("Input "): text = f"{reprlib.repr(first['input'])} {text.removeprefix('Input ')}"
+    return ": ".join(filter(None, (where, field, text)))
 
 # %% ../nbs/00_core/00_config.ipynb #76ce890f
 ASSIGNMENT = re.compile(r"""[\s,]*(?P<key>[^\s=,]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|\[[^]]*\]|\{[^}]*\}|[^,"'\[\]{}]*)(?=\s*(?:,|$))""")
@@ -183,17 +183,17 @@ ASSIGNMENT = re.compile(r"""[\s,]*(?P<key>[^\s=,]+)\s*=\s*(?P<value>"[^"]*"|'[^'
 
 def read_yaml(
     text: str,
-    where: str,  # what to call it in a complaint
+    where: str,  # name of the source, for the error
 ):  # lists, tables and text
-    "Read YAML, leaving every number and word as the text it is. Raises `ConfigError`."
+    "Read YAML with every scalar as text. Raises `ConfigError`."
     try: return yaml.load(text, yaml.BaseLoader)
     except yaml.YAMLError as e: raise ConfigError(f"{where} cannot be read as YAML: {getattr(e, 'problem', None) or e}.") from None
 
 
 def parse_overrides(
     text: str,  # "section.key=value,section.key=value"
-) -> list[dict]:  # each assignment, its value below its section
-    "Read overrides as typed by a person. Raises `ConfigError` where an assignment has no `=` or its value cannot be read."
+) -> list[dict]:  # one an assignment: {section: {key: value}}, or {key: value}
+    "Read typed overrides. Raises `ConfigError` if an assignment has no `=` or its value cannot be read."
     found, at, text = [], 0, text.strip(", \t\n")
     while at < len(text):
         part = ASSIGNMENT.match(text, at)
@@ -217,7 +217,7 @@ def asset(
 def experiment(
     path: str = "",  # relative to the folder of the experiments
 ) -> Path:
-    "A notebook of the experiments, or something else of theirs."
+    "A file of the experiments: a notebook, or a preset below `configs/`."
     package = asset().parent
     installed = package/"experiments"
     return (installed if installed.is_dir() else package.parent/"experiments")/path
@@ -230,7 +230,7 @@ def find_path(
     path: str | Path,  # as written in the configuration
     what: str = "file",  # what it is, for the error sentence
 ) -> Path:  # it exists
-    "Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it is nowhere."
+    "Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it is not found."
     path, here = Path(path).expanduser(), Path.cwd()
     if path.is_absolute(): tried = [path]
     else: tried = [folder/path for folder in (here, *here.parents)] + [asset(PACKAGED.get(path.as_posix(), str(path)))]
@@ -240,7 +240,7 @@ def find_path(
 
 # %% ../nbs/00_core/00_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
-    "Read the nearest `.env` into the environment; gives its path, or None where there is none."
+    "Read the nearest `.env` into the environment; returns its path, or None if there is none."
     found = dotenv.find_dotenv(usecwd=True)
     if not found: return None
     dotenv.load_dotenv(found, override=False)
@@ -250,7 +250,7 @@ def load_dotenv() -> Path | None:
 def read_settings(
     path: Path,  # a YAML file
 ) -> dict:  # settings by section, still text
-    "The settings of a file, which are checked by themselves first, so that a complaint names the file. Raises `ConfigError`."
+    "Read the settings of a file and validate them alone, so that an error names the file. Raises `ConfigError`."
     try: settings = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except (OSError, UnicodeDecodeError) as e: raise ConfigError(f"{path} cannot be read: {e}.") from None
     try: Config.model_validate(settings)
@@ -261,7 +261,7 @@ def read_settings(
 def preset_path(
     mode: str,  # the name of a preset, or the path of a YAML file
 ) -> Path:
-    "Where a preset is. Raises `ConfigError`, which names those that exist."
+    "The path of a preset. Raises `ConfigError`, which names the presets that exist."
     if Path(str(mode)).suffix in (".yaml", ".yml"): return find_path(mode, "preset")
     presets = {path.stem: path for path in sorted(experiment("configs").glob("*.yaml"))}
     if mode in presets: return presets[mode]
@@ -273,8 +273,8 @@ SECTIONS = {name for name, field in Config.model_fields.items() if issubclass(fi
 
 def merge_settings(
     *layers: dict,  # settings by section; the later one wins
-) -> Config:  # checked
-    "One configuration from several layers of settings. Raises `ConfigError` that names the setting at fault."
+) -> Config:  # validated
+    "One configuration from several layers of settings. Raises `ConfigError`, which names the setting at fault."
     merged = {}
     for layer in layers:
         for name, value in layer.items():
@@ -290,7 +290,7 @@ def load_config(
     mode: str = "cpu",  # the name of a preset, or the path of a YAML file
     overrides: str = "",  # "section.key=value,..."
     **settings,  # top-level settings, or a dict for a section: seed=1, train={"steps": 20}
-) -> Config:  # checked
+) -> Config:  # validated
     "The configuration of a run. Raises `ConfigError`, one sentence that names the mode or setting at fault."
     return merge_settings(read_settings(preset_path(mode)), {"mode": mode}, settings, *parse_overrides(overrides))
 
@@ -299,7 +299,7 @@ def replace_file(
     path: str | Path,
     data: str | bytes,  # its new contents
 ) -> None:
-    "Write a file whole or not at all."
+    "Write a file atomically: wholly or not at all."
     draft = Path(path).with_name(Path(path).name + ".part")
     with open(draft, "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -318,10 +318,10 @@ def save_config(
 # %% ../nbs/00_core/00_config.ipynb #eaaf4b2d
 def read_config(
     path: str | Path,  # what `save_config` wrote
-    overrides: str = "",  # changes to it, "section.key=value,..."
-    **settings,  # and more of them, as `load_config` takes them
+    overrides: str = "",  # changes, "section.key=value,..."
+    **settings,  # more changes, as in `load_config`
 ) -> Config:
-    "Read a saved configuration, checked like a typed one; its preset is not needed any more."
+    "Read and validate a saved configuration; the preset is no longer needed. Raises `ConfigError`."
     if not Path(path).is_file(): raise ConfigError(f"there is no configuration at {path}.")
     saved = read_settings(Path(path))
     if "mode" not in saved: raise ConfigError(f"{path} is not the configuration of a run.")

@@ -50,8 +50,8 @@ def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
 # %% ../../nbs/01_client/01_guard.ipynb #7b2ad2c2
 def translate(
     value: Any,  # a text or a JSON value
-    old: str,  # what stands in it
-    new: str,  # what should
+    old: str,
+    new: str,
 ) -> Any:
     "The value with `old` replaced by `new` in all its strings."
     return _rewritten(value, lambda text: text.replace(old, new)) if old else value
@@ -61,14 +61,14 @@ SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "
 _REGISTERED: set[str] = set()  # spellings of secrets that were registered by hand
 
 def _spellings(secret: str) -> set[str]:
-    "The ways in which a value may be written."
+    "A secret verbatim, JSON-escaped and URL-encoded."
     as_json = {json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
     return {secret, quote(secret, safe=""), quote(secret), quote_plus(secret)} | as_json
 
 def secret_values(
     named: Iterable[tuple[str, str]],  # names and values, such as `os.environ.items()`
-) -> list[str]:  # longest first, so that no secret hides a part of another
-    "The values that are secret by their names, eight characters long at least, and those registered by hand; in all their spellings."
+) -> list[str]:  # longest first, because one secret may contain another
+    "All spellings of the secret values: those with a secret name and at least eight characters, and those registered by hand."
     secrets = {value for name, value in named if name.upper().endswith(SECRET_NAMES) and isinstance(value, str) and len(value) >= 8}
     return sorted(_REGISTERED.union(*map(_spellings, secrets)), key=lambda secret: (-len(secret), secret))
 
@@ -89,14 +89,14 @@ def redact(
 
 # %% ../../nbs/01_client/01_guard.ipynb #8c79f099
 def register_secret(
-    value: str,  # eight characters at least: shorter ones occur by chance
+    value: str,  # at least eight characters: shorter texts occur by chance
 ) -> None:
-    "Have a value cut out of whatever any server says, in pools opened from now on."
-    if len(value) < 8: raise ValueError("a secret should have eight characters at least, or it would be found where it is not.")
+    "Redact a value from the answers of all servers, in pools opened from now on. Raises `ValueError` if it is too short."
+    if len(value) < 8: raise ValueError("a secret should have at least eight characters; a shorter one would be replaced in ordinary text.")
     _REGISTERED.update(_spellings(value))
 
 def _in_url(text: str) -> list[tuple[str, str]]:
-    "Names and values that a URL carries."
+    "Names and values in a URL: its password and its query parameters."
     try:
         parts = urlsplit(text)
         password = parts.password or ""
@@ -104,7 +104,7 @@ def _in_url(text: str) -> list[tuple[str, str]]:
     return [("password", password), ("password", unquote(password)), *parse_qsl(parts.query)]
 
 def _named_values(spec: ServerSpec, environment: dict[str, str]) -> Iterator[tuple[str, str]]:
-    "Names and values that a server is reached with or may see."
+    "Names and values in the environment and in a spec: its `env`, headers, arguments and URLs."
     given = [*environment.items(), *spec.env.items(), *spec.headers.items(), *zip(spec.args, spec.args[1:])]  # --token VALUE
     for mark in "=:":  # --token=VALUE, token: VALUE
         pairs = (arg.partition(mark) for arg in spec.args)
@@ -118,14 +118,14 @@ def server_secrets(
     spec: ServerSpec,  # how a server is reached
     environment: dict[str, str],  # name -> value, such as os.environ
 ) -> list[str]:  # longest first
-    "All secrets that could come back from a server: the environment's, the spec's own, and those registered by hand."
+    "All secrets that a server could repeat: those of the environment and of the spec, and those registered by hand."
     return secret_values(_named_values(spec, environment))
 
 # %% ../../nbs/01_client/01_guard.ipynb #bd41609a
 def result_size(
     result: mcp_types.CallToolResult,
 ) -> int:  # characters of all strings in it, and eight for every other value
-    "How large a result is, near enough to compare it with a limit."
+    "The approximate size of a result, to be compared with a limit."
     size, rest = 0, [result]
     while rest:
         value = rest.pop()
@@ -137,21 +137,21 @@ def result_size(
     return size
 
 # %% ../../nbs/01_client/01_guard.ipynb #37691fea
-STEPS = 5_000  # of a check: keywords applied, weighted by the size of what they look at
+STEPS = 5_000  # of one check: keywords applied, weighted by the size of their values
 
 @dataclass
 class _Work:
-    "What is left of the steps of one check, and what it could not decide."
-    steps: int
-    weight: int  # steps that one keyword costs
-    undecided: int = 0  # keywords passed over
+    "The budget of one check, and how many keywords it skipped."
+    steps: int  # left
+    weight: int  # steps per keyword
+    undecided: int = 0  # keywords skipped
 
 class _OutOfSteps(Exception): pass
 
-_work: ContextVar[_Work] = ContextVar("the check that runs")
+_work: ContextVar[_Work] = ContextVar("the running check")
 
 def _counted(check: Callable) -> Callable:
-    "A keyword that uses up steps."
+    "A keyword that costs steps."
     def run(validator, value, instance, schema):
         work = _work.get()
         work.steps -= work.weight + (len(value) // 16 if hasattr(value, "__len__") else 0)
@@ -160,13 +160,13 @@ def _counted(check: Callable) -> Callable:
     return run
 
 def _undecided(*_) -> tuple:
-    "A keyword that is passed over: it finds nothing wrong."
+    "A skipped keyword: it reports no error."
     _work.get().undecided += 1
     return ()
 
 # %% ../../nbs/01_client/01_guard.ipynb #84abf12a
 def _lenient(check: Callable) -> Callable:
-    "A keyword that complains only of what was decided."
+    "A keyword that reports errors only if nothing below it was undecided."
     def run(validator, value, instance, schema):
         work = _work.get()
         before, errors = work.undecided, list(check(validator, value, instance, schema) or ())
@@ -174,11 +174,11 @@ def _lenient(check: Callable) -> Callable:
     return run
 
 def _unless(undecided: Callable, check: Callable) -> Callable:
-    "A keyword that is passed over where `undecided(instance, schema)` holds."
+    "A keyword that is skipped where `undecided(instance, schema)` holds."
     return lambda validator, value, instance, schema: (_undecided if undecided(instance, schema) else check)(validator, value, instance, schema)
 
 # %% ../../nbs/01_client/01_guard.ipynb #b76cfbb4
-_PASSED_OVER = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems")
+_SKIPPED = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems")
 _NEGATING = ("not", "oneOf", "if", "contains")
 
 @functools.cache
@@ -186,24 +186,24 @@ def _bounded_kind(kind: type) -> type:
     "A jsonschema validator class without regular expressions, changes of dialect, remote references and unbounded work."
     import attrs
     from jsonschema.validators import create
-    checks = {keyword: _counted(check) for keyword, check in kind.VALIDATORS.items()} | dict.fromkeys(_PASSED_OVER, _undecided)
-    del checks["format"]  # says nothing without a format checker
+    checks = {keyword: _counted(check) for keyword, check in kind.VALIDATORS.items()} | dict.fromkeys(_SKIPPED, _undecided)
+    del checks["format"]  # has no effect without a format checker
     for keyword in _NEGATING:
         if keyword in checks: checks[keyword] = _lenient(checks[keyword])
     checks["additionalProperties"] = _unless(lambda instance, schema: "patternProperties" in schema, checks["additionalProperties"])
     checks["uniqueItems"] = _unless(lambda instance, schema: isinstance(instance, list) and len(instance) > 256, checks["uniqueItems"])
-    bounded = create({}, checks, type_checker=kind.TYPE_CHECKER)  # of no dialect: "$id" leads nowhere
-    bounded.evolve = lambda self, **changes: attrs.evolve(self, **changes)  # the original looks at "$schema" again
+    bounded = create({}, checks, type_checker=kind.TYPE_CHECKER)  # without a dialect, so that "$id" does not change the base of references
+    bounded.evolve = lambda self, **changes: attrs.evolve(self, **changes)  # the original would read a nested "$schema"
     return bounded
 
 # %% ../../nbs/01_client/01_guard.ipynb #295ee4fe
 def _errors(
     validator: Any,  # of a bounded kind
-    value: Any,  # what it is to validate
+    value: Any,  # the instance to validate
     size: int,  # of the value, in characters
-    most: int = 8,  # errors to gather
+    most: int = 8,  # errors to collect
 ) -> list:
-    "The first errors that a bounded number of steps finds."
+    "The first errors, found in a bounded number of steps."
     found, token = [], _work.set(_Work(STEPS, 1 + size // 16_384))
     try:
         for error in islice(validator.iter_errors(value), most): found.append(error)
@@ -216,7 +216,7 @@ SCHEMA_CHARACTERS, SCHEMA_DEPTH = 64_000, 32
 _OPEN = {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
 
 def _deeper(value: Any, levels: int) -> bool:
-    "Whether lists and objects are nested in more than `levels` levels."
+    "Whether lists and objects are nested more than `levels` deep."
     if not isinstance(value, (dict, list)): return False
     inner = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_deeper(part, levels - 1) for part in inner)
@@ -227,40 +227,40 @@ def _oversized(schema: dict) -> bool:
 
 def compile_schema(
     schema: dict,  # a tool's JSON schema
-) -> Any:  # a validator, or None where the schema itself is wrong
-    "A validator for a tool's arguments, whose work is bounded."
+) -> Any:  # a validator; None if the schema itself is invalid
+    "A validator for a tool's arguments that takes a bounded number of steps."
     from jsonschema.validators import Draft4Validator, Draft7Validator, validator_for
     from referencing import Registry
     if _oversized(schema):
-        log.warning("a tool's schema is too large to be checked against; its calls are made unchecked")
+        log.warning("a tool's schema is too large to be used; its calls are made unchecked")
         schema = {"type": "object"}
     if "properties" in schema and not _OPEN & schema.keys(): schema = {**schema, "additionalProperties": False}
     kind, registry = validator_for(schema), Registry()  # an empty registry: no reference is ever fetched
-    rules = Draft4Validator.META_SCHEMA if kind is Draft4Validator else Draft7Validator.META_SCHEMA  # later ones are 30 times as costly
-    if _errors(_bounded_kind(Draft7Validator)(rules, registry=registry), schema, 0, most=1): return None
+    meta_schema = Draft4Validator.META_SCHEMA if kind is Draft4Validator else Draft7Validator.META_SCHEMA  # later ones are 30 times as costly
+    if _errors(_bounded_kind(Draft7Validator)(meta_schema, registry=registry), schema, 0, most=1): return None
     return _bounded_kind(kind)(schema, registry=registry)
 
 # %% ../../nbs/01_client/01_guard.ipynb #2ba17ddf
 _imported = False
 
 async def load_validator() -> None:
-    "Import what schemas are checked with, without holding up the event loop; call it before the first check."
+    "Import the JSON Schema validator in a thread, so that the event loop goes on; call it before the first check."
     global _imported
     if not _imported: await anyio.to_thread.run_sync(importlib.import_module, "jsonschema.validators", abandon_on_cancel=True)
     _imported = True
 
 # %% ../../nbs/01_client/01_guard.ipynb #56ff65f2
 _SIMPLE = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
-_SILENT = {"title", "description", "default"}  # keywords that forbid nothing
+_ANNOTATIONS = {"title", "description", "default"}  # keywords without a constraint
 
 @dataclass
 class PlainTypes:
-    "A schema that asks for nothing but arguments of simple types."
+    "A schema that only lists arguments of simple types."
     types: dict[str, Any]  # argument: Python type or types
     required: set[str]
 
     def fit(self, arguments: dict) -> bool:
-        "Whether the arguments fit; `False` also where only a validator could tell."
+        "Whether the arguments fit; `False` also where only the validator can decide."
         for name, value in arguments.items():
             wanted = self.types.get(name)
             if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool: return False
@@ -268,26 +268,26 @@ class PlainTypes:
 
 def plain_types(
     schema: dict,  # a tool's JSON schema
-) -> PlainTypes | None:  # None for a schema that says more
-    "The schema as plain types, if it is no more than that."
-    keywords, properties = schema.keys() - _SILENT - {"$schema"}, schema.get("properties")
+) -> PlainTypes | None:  # None for a schema with other constraints
+    "The schema as plain types, if it has no other constraints."
+    keywords, properties = schema.keys() - _ANNOTATIONS - {"$schema"}, schema.get("properties")
     if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}: return None
     if schema["type"] != "object" or schema.get("additionalProperties", False) is not False or not isinstance(properties, dict): return None
     types, required = {}, schema.get("required", [])
-    for name, asked in properties.items():
-        if not isinstance(asked, dict) or asked.keys() - _SILENT != {"type"} or not isinstance(asked["type"], str): return None
-        types[name] = _SIMPLE.get(asked["type"])
+    for name, subschema in properties.items():
+        if not isinstance(subschema, dict) or subschema.keys() - _ANNOTATIONS != {"type"} or not isinstance(subschema["type"], str): return None
+        types[name] = _SIMPLE.get(subschema["type"])
     usable = isinstance(required, list) and all(isinstance(name, str) for name in required) and all(types.values())
     return PlainTypes(types, set(required)) if usable else None
 
 # %% ../../nbs/01_client/01_guard.ipynb #5790a61b
 ARGUMENT_BYTES = 256_000
 
-def _complaint(
+def _argument_error(
     validator: Any,  # from `compile_schema`
     arguments: Any,  # as the model gave them
     plain: PlainTypes | None = None,  # from `plain_types`
-) -> str:  # empty when there is none
+) -> str:  # empty if they fit
     "Why the arguments do not fit."
     if not isinstance(arguments, dict): return "the arguments should be an object"
     try: size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode())
@@ -335,7 +335,7 @@ class Toolbox:
 
     @functools.cached_property
     def digest(self) -> str:  # see Pins below
-        "What the tool list is recognised by, with the tools that are not used."
+        "Digest of the whole tool list, with the tools that are not used."
         return tools_digest(self.listed)
 
     def check(
@@ -343,7 +343,7 @@ class Toolbox:
         tool: str,  # its real name
         arguments: dict,  # as the model gave them
     ) -> str:  # one sentence, empty when the call may be made
-        "What is wrong with a call."
+        "Why a call cannot be made."
         if tool not in self.tools:
             tool = tool[:NAME_CHARACTERS]
             hint = nearest(tool, self.tools)
@@ -352,7 +352,7 @@ class Toolbox:
             schema = self.tools[tool].input_schema
             self._checks[tool] = compile_schema(schema), plain_types(schema)
         validator, plain = self._checks[tool]
-        reason = _complaint(validator, arguments, plain)
+        reason = _argument_error(validator, arguments, plain)
         return f"{tool} was not called: {reason}" if reason else ""
 
 # %% ../../nbs/01_client/01_guard.ipynb #3b0108f4
@@ -362,7 +362,7 @@ class PinError(ValueError):
 def tools_digest(
     tools: list[mcp_types.Tool],  # as the server lists them, before any are left out
 ) -> str:  # sha256, 64 hexadecimal digits
-    "What a tool list is recognised by: names, descriptions and input schemas, in no particular order."
+    "Digest of a tool list: names, descriptions and input schemas, whatever their order."
     rows = sorted(([tool.name, tool.description or "", tool.input_schema] for tool in tools), key=lambda row: row[0])
     return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -370,7 +370,7 @@ def check_pin(
     spec: ServerSpec,  # with a `pin`, or without
     tools: list[mcp_types.Tool],  # as the server lists them
 ) -> None:
-    "Refuse with `PinError` a tool list whose digest is not the one pinned."
+    "Raises `PinError` if the digest of the tool list is not the pinned one."
     found = tools_digest(tools)
     if spec.pin and spec.pin.lower() != found:
         raise PinError(f"server '{spec.name}': its tools have the digest {found}, and pin approves {spec.pin}; "
@@ -378,14 +378,14 @@ def check_pin(
 
 # %% ../../nbs/01_client/01_guard.ipynb #cfc6dd6b
 class Bucket:
-    "Tokens that come in at `rate` a second and are kept up to a second's worth; with rate 0 there is always one."
+    "A token bucket: `rate` tokens a second, at most one second's worth; with rate 0 there is always a token."
     def __init__(self, rate: float):
         self.rate = rate
         self._most = self._tokens = max(1.0, rate)
         self._at = -math.inf  # when the tokens were last counted
 
     def wait(self, now: float) -> float:
-        "Seconds until there is a token."
+        "Seconds until a token is available."
         if not self.rate: return 0.0
         self._tokens, self._at = min(self._most, self._tokens + self.rate * (now - self._at)), max(now, self._at)
         return max(0.0, (1 - self._tokens) / self.rate)
@@ -398,7 +398,7 @@ class Bucket:
 LONGEST_PAUSE = 60.0  # seconds; a server may ask for a year
 
 class Gate:
-    "In front of one server: `async with gate` lets calls through as its spec's `rate` and `concurrency` allow, first come, first served."
+    "The rate and concurrency limit of one server: calls pass through `async with gate`, first come, first served."
     def __init__(self, spec: ServerSpec):
         self._bucket = Bucket(spec.rate)
         self.paused_until = -math.inf  # by `time.monotonic`
@@ -407,13 +407,13 @@ class Gate:
 
     def pause(
         self,
-        seconds: float,  # more than `LONGEST_PAUSE` is cut to it
+        seconds: float,  # at most `LONGEST_PAUSE`
     ) -> None:
-        "Let nobody through for a while."
+        "Close the gate for a while."
         self.paused_until = max(self.paused_until, time.monotonic() + min(seconds, LONGEST_PAUSE))
 
     async def turn(self) -> None:
-        "Wait until the rate allows a call, without taking a slot: for a call that has one and is sent again."
+        "Wait until the rate allows a call, without taking a slot: for a call that holds a slot and is retried."
         async with self._first_in_line:
             while (wait := max(self._bucket.wait(now := time.monotonic()), self.paused_until - now)) > 0: await anyio.sleep(wait)
             self._bucket.take()
@@ -440,8 +440,8 @@ def backoff(
 # %% ../../nbs/01_client/01_guard.ipynb #4e6df538
 def retry_after_seconds(
     header: str | None,  # the value of a Retry-After header: seconds or an HTTP date
-) -> float | None:  # None where there is no header, or none that can be read
-    "How long a service asks to be left alone."
+) -> float | None:  # None if there is no header, or it cannot be read
+    "Seconds to wait according to a Retry-After header."
     try: seconds = float(header)
     except (TypeError, ValueError):
         try: seconds = (email.utils.parsedate_to_datetime(header) - datetime.now(timezone.utc)).total_seconds()
@@ -449,11 +449,11 @@ def retry_after_seconds(
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 # %% ../../nbs/01_client/01_guard.ipynb #18aa138c
-RATE_LIMITED, TOO_LARGE, NO_ANSWER = -32029, -32013, -32012  # codes of the JSON-RPC errors that are put in place of an answer
+RATE_LIMITED, TOO_LARGE, NO_ANSWER = -32029, -32013, -32012  # codes of the JSON-RPC errors that replace an answer
 FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport"}
 
 def _request_id(request: httpx2.Request) -> Any:
-    "The id of the JSON-RPC request in an HTTP request, if it holds one."
+    "The id of the JSON-RPC request in an HTTP request, or None."
     try: return json.loads(request.content).get("id")
     except (ValueError, AttributeError, httpx2.StreamError): return None
 
@@ -462,15 +462,15 @@ def _error_body(request: httpx2.Request, code: int, message: str) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": _request_id(request), "error": {"code": code, "message": message}}).encode()
 
 def _error_response(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
-    "A response that holds it."
+    "A response with the JSON-RPC error that ends a request."
     return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request)
 
 # %% ../../nbs/01_client/01_guard.ipynb #d7da78bc
 def refusal_seconds(
     response: httpx2.Response,
     attempt: int,  # how often this request was refused before
-) -> float | None:  # None where the server did not refuse
-    "How long to wait before a refused request is sent again."
+) -> float | None:  # None if the server did not refuse
+    "Seconds to wait before a refused request is sent again."
     header = response.headers.get("retry-after")
     if response.status_code != 429 and (response.status_code != 503 or header is None): return None
     seconds = retry_after_seconds(header)
@@ -478,7 +478,7 @@ def refusal_seconds(
 
 # %% ../../nbs/01_client/01_guard.ipynb #ede9dfd1
 def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:
-    "Why a response cannot be the answer to a call, or an empty string."
+    "Why a response cannot be the answer to a call; empty if it can."
     kind, status = response.headers.get("content-type", "").lower(), response.status_code
     if status == 404 and "mcp-session-id" in request.headers: return "the server does not know this session any more"
     if kind.startswith(("application/json", "text/event-stream")) or 300 <= status < 400 or _request_id(request) is None: return ""
@@ -486,7 +486,7 @@ def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:
 
 # %% ../../nbs/01_client/01_guard.ipynb #32ee872d
 class _BoundedEvents(httpx2.AsyncByteStream):
-    "The events of a response up to a limit, and an error event in place of the rest."
+    "The event stream of a response up to a limit; an error event replaces the rest."
     def __init__(self, response: httpx2.Response, limit: int, error: bytes):
         self._response, self._limit, self._error = response, limit, error
         self.aclose = response.aclose
@@ -515,7 +515,7 @@ async def _bounded_body(response: httpx2.Response, limit: int) -> bytes | None:
     finally: await response.aclose()
 
 async def _bounded_response(response: httpx2.Response, request: httpx2.Request, limit: int) -> httpx2.Response:
-    "The response with no more than `limit` bytes in it."
+    "A response with at most `limit` bytes; a longer answer is replaced by an error."
     reason = f"the answer is longer than {limit} bytes"
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         if request.method == "GET": return response  # never ends by design; the SDK limits each event
@@ -530,23 +530,23 @@ _ssl_context = functools.cache(httpx2.create_ssl_context)
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 def _proxy(url: str) -> str | None:
-    "The proxy that the environment wants used for an address."
+    "The proxy for an address, according to the environment."
     parts, proxies = urlsplit(url), urllib.request.getproxies()
     if urllib.request.proxy_bypass(parts.hostname or ""): return None
     return proxies.get(parts.scheme) or proxies.get("all")
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
-    "The way to one HTTP server: refused requests are sent again later, and no answer is read beyond the limit."
+    "HTTP transport to one server: refused requests are retried later, and no answer is read beyond the limit."
     def __init__(
         self,
         spec: ServerSpec,  # gives `url`, `max_bytes`, `retries` and `timeout`
-        gate: Gate,  # the server's; a refusal closes it for all
+        gate: Gate,  # the server's; a refusal closes it for all callers
     ):
         super().__init__(verify=_ssl_context(), proxy=_proxy(spec.url))
         self._spec, self._gate = spec, gate
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        "Send a request and give a bounded answer."
+        "Send a request and return a bounded response."
         if request.method != "POST": response = await super().handle_async_request(request)
         else:
             response = await self._send_until_accepted(request)
@@ -574,6 +574,6 @@ def http_client(
     spec: ServerSpec,  # of an HTTP server
     gate: Gate,  # the server's
 ) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client`
-    "An HTTP client whose every answer is bounded."
+    "An HTTP client that bounds every answer."
     timeout = httpx2.Timeout(30.0, read=max(300.0, 2 * spec.timeout))
     return httpx2.AsyncClient(transport=GuardedTransport(spec, gate), headers=spec.headers or None, timeout=timeout)

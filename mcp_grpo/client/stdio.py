@@ -27,27 +27,27 @@ log = logging.getLogger(__name__)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #26bb2930
 INHERITED = ("PATH", "LANG", "LANGUAGE", "TERM", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
-             "SYSTEMROOT", "COMSPEC", "PATHEXT")  # the variables every server may see, beside LC_...; the last three are Windows'
+             "SYSTEMROOT", "COMSPEC", "PATHEXT")  # the variables every server may see, besides LC_...; the last three are for Windows
 
 def download_folders(program: str) -> dict[str, str]:  # variable -> folder
-    "Where npx and uv keep what they downloaded for us."
+    "The download caches of npx and uv, as environment variables."
     ours = lambda name, usual: os.environ.get(name) or os.path.expanduser(usual)
     if program == "npx": return dict(npm_config_cache=ours("npm_config_cache", ours("NPM_CONFIG_CACHE", "~/.npm")))
     if program not in ("uv", "uvx"): return {}
     return dict(UV_CACHE_DIR=ours("UV_CACHE_DIR", ours("XDG_CACHE_HOME", "~/.cache") + "/uv"),
                 UV_PYTHON_INSTALL_DIR=ours("UV_PYTHON_INSTALL_DIR", ours("XDG_DATA_HOME", "~/.local/share") + "/uv/python"))
 
-PLAYED = "MCP_GRPO_PLAYED"  # the environment variable that processes below one that plays episodes inherit
-_plays = False  # whether this process has said that it plays episodes
+PLAYED = "MCP_GRPO_PLAYED"  # environment variable inherited by all processes below one that plays episodes
+_plays = False  # whether `mark_player` was called in this process
 
 def mark_player() -> None:
-    "Say that this process plays episodes or trains; whatever it starts from now on is told."
+    "Mark this process, and all that it starts from now on, as playing episodes or training."
     global _plays
     _plays = True
     os.environ[PLAYED] = "1"
 
 def plays_episodes() -> bool:
-    "Whether this process, or one that it descends from, plays episodes or trains."
+    "Whether this process or one of its ancestors plays episodes or trains."
     return _plays or PLAYED in os.environ
 
 def server_environment(
@@ -63,10 +63,10 @@ def server_environment(
     return inherited | own | download_folders(Path(spec.command).stem) | passed | spec.env | mark
 
 # %% ../../nbs/01_client/03_stdio.ipynb #ea1e4136
-_HARD = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENAMETOOLONG)  # what stops Python on its way down
+_HARD = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENAMETOOLONG)  # errors on which `shutil.rmtree` stops and `chmod` and `rm` help
 
 def _remove(folder: str) -> None:
-    "Remove a folder, with parts that are locked, and parts that lie too deep for Python."
+    "Remove a folder, also if parts of it are read-only or nested too deeply for Python."
     try: return shutil.rmtree(folder)
     except RecursionError: pass
     except OSError as error:
@@ -75,10 +75,10 @@ def _remove(folder: str) -> None:
     if os.path.lexists(folder): raise OSError(errno.EPERM, "the folder cannot be removed", folder)
 
 def fill_workdir(
-    folder: str,  # made if need be; everything in it is removed
+    folder: str,  # made if necessary; everything in it is removed
     template: str = "",  # a folder; its content is copied
 ) -> None:
-    "Make `folder` hold a copy of the template and nothing else; `OSError` if it cannot be emptied."
+    "Make `folder` hold a copy of the template and nothing else. Raises `OSError` if it cannot be emptied."
     os.makedirs(folder, exist_ok=True)
     for entry in list(os.scandir(folder)):
         if entry.is_dir(follow_symlinks=False): _remove(entry.path)
@@ -90,15 +90,15 @@ class ServerFolders:
     "Home, temporary and working folder of one server's process."
     def __init__(
         self,
-        template: str = "",  # a folder; what the working folder starts with
-        workdir: str = "",  # a working folder that is filled already, and stays; "" is a fresh one
+        template: str = "",  # a folder; initial content of the working folder
+        workdir: str = "",  # an existing working folder, which is kept; "" makes a fresh one
     ):
         self.template, self.workdir = template, str(workdir)
         self.root = self.home = self.tmp = ""  # until `make`
-        self._settled = None  # what home and temporary folder held before the first episode
+        self._settled = None  # contents of home and temporary folder before the first episode
 
     def make(self) -> None:
-        "Make them; the working folder unless it was given."
+        "Make the folders; the working folder only if none was given."
         self.root = tempfile.mkdtemp(prefix="mcp-")
         self.home, self.tmp = (os.path.join(self.root, name) for name in ("home", "tmp"))
         for folder in (self.home, self.tmp): os.mkdir(folder)
@@ -107,27 +107,27 @@ class ServerFolders:
         fill_workdir(self.workdir, self.template)
 
     def contents(self) -> dict[str, int]:  # path -> time of the last change, 0 for a folder
-        "What is in home and temporary folder."
+        "The files and folders in home and temporary folder."
         found = {}
         for place in (self.home, self.tmp):
             for folder, folders, files in os.walk(place):
                 found |= {os.path.join(folder, name): 0 for name in folders}
                 for name in files:
                     path = os.path.join(folder, name)
-                    with suppress(FileNotFoundError): found[path] = os.lstat(path).st_mtime_ns  # a server may tidy up meanwhile
+                    with suppress(FileNotFoundError): found[path] = os.lstat(path).st_mtime_ns  # the server may have removed the file meanwhile
         return found
 
     def settle(self) -> None:
-        "Remember what home and temporary folder hold now: what comes later is an episode's."
+        "Record the contents of home and temporary folder; any later change comes from an episode."
         self._settled = self.contents()
 
     def refill(self) -> None:
-        "Bring the working folder back to its template; `OSError` if anything of an episode would be left."
-        if self._settled is not None and self.contents() != self._settled: raise OSError("it has written to its home or temporary folder")
+        "Reset the working folder to its template. Raises `OSError` if anything of an episode would be left."
+        if self._settled is not None and self.contents() != self._settled: raise OSError("the server has written to its home or temporary folder")
         fill_workdir(self.workdir, self.template)
 
     def remove(self) -> None:
-        "Remove all that `make` has made; `OSError` if that is not possible."
+        "Remove everything that `make` made. Raises `OSError` if that is not possible."
         if self.root: _remove(self.root)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #5951eb50
@@ -140,14 +140,14 @@ class PipeEnd(ByteReceiveStream, ByteSendStream):
         _OPEN.add(self)
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        "What the server has written; `EndOfStream` when it has closed its end."
+        "The next bytes that the server wrote. Raises `EndOfStream` when the server has closed its end."
         if self.file < 0: raise anyio.ClosedResourceError
         await anyio.wait_readable(self.file)
         if data := os.read(self.file, max_bytes): return data
         raise anyio.EndOfStream
 
     async def send(self, item: bytes) -> None:
-        "Write all of it, however long the server takes to read."
+        "Write all bytes, however long the server takes to read them."
         rest = memoryview(item)
         while rest:
             if self.file < 0: raise anyio.ClosedResourceError
@@ -155,7 +155,7 @@ class PipeEnd(ByteReceiveStream, ByteSendStream):
             except BlockingIOError: await anyio.wait_writable(self.file)
 
     async def aclose(self) -> None:
-        "Close it; who waits for it gets `ClosedResourceError`. May be called twice."
+        "Close the pipe; a pending wait raises `ClosedResourceError`. May be called twice."
         file, self.file = self.file, -1
         if file < 0: return
         anyio.notify_closing(file)
@@ -171,7 +171,7 @@ if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_close_co
 
 # %% ../../nbs/01_client/03_stdio.ipynb #0abdc418
 def open_pipes(
-    errlog: Any = None,  # a real file for the server's error output; None throws it away
+    errlog: Any = None,  # a real file for the server's error output; None discards it
 ) -> tuple[tuple[int, int, int], PipeEnd, PipeEnd]:  # the server's stdin, stdout and stderr; our ends of the first two
     "Make the pipes of a server."
     files = []
@@ -186,12 +186,12 @@ def open_pipes(
 
 # %% ../../nbs/01_client/03_stdio.ipynb #4a44268d
 class ForkedProcess:
-    "A process that a fork server starts: `await started()` once it was made."
+    "A process started by a fork server; `await started()` before using it."
     def __init__(
         self,
-        server: ForkServer,  # who starts it
+        server: ForkServer,  # starts the process
         request: dict,  # what to start, see `ForkServer.start`
-        errlog: Any = None,  # a real file for its error output; None throws it away
+        errlog: Any = None,  # a real file for its error output; None discards it
     ):
         self.pid = self.returncode = self._id = None
         self._server, self._failure = server, ""
@@ -204,7 +204,7 @@ class ForkedProcess:
         except ForkServerError as error: self._report({"failed": str(error)})
 
     def _report(self, reply: dict) -> None:
-        "Take a report of the fork server."
+        "Handle a report of the fork server."
         self.pid, self._failure = reply.get("pid", self.pid), reply.get("failed", "")
         if "pid" not in reply:
             self.returncode = reply.get("exited", -9)
@@ -212,14 +212,14 @@ class ForkedProcess:
         self._reported.set()
 
     async def started(self) -> None:
-        "Wait until it runs; `ForkServerError` if it could not be started."
+        "Wait until the process runs. Raises `ForkServerError` if it could not be started."
         await self._reported.wait()
         if not self._failure: return
         for pipe in (self.stdin, self.stdout): await pipe.aclose()
         raise ForkServerError(self._failure)
 
     async def wait(self) -> int:  # the exit status; -9 is signal 9
-        "Wait until it has ended."
+        "Wait until the process has ended."
         await self._ended.wait()
         return self.returncode
 
@@ -233,7 +233,7 @@ class ForkedProcess:
 
 # %% ../../nbs/01_client/03_stdio.ipynb #1251f77a
 _CAN_FORK = hasattr(os, "fork")
-GRACE = 2.0  # seconds a server has to end by itself, and again to end when it is told to
+GRACE = 2.0  # seconds that a server has to end after its input is closed, and again after SIGTERM
 
 @lru_cache(None)
 def _warn_cold_start(interpreter: str) -> None:
@@ -244,8 +244,8 @@ class ServerProcess:
     def __init__(
         self,
         spec: ServerSpec,  # of a stdio server
-        errlog: Any = None,  # a real file for its error output; None throws it away
-        workdir: str = "",  # its working folder, filled already; "" is a fresh one with the template
+        errlog: Any = None,  # a real file for its error output; None discards it
+        workdir: str = "",  # an existing working folder; "" makes a fresh one with the template
     ):
         self.spec, self.errlog, self.folders = spec, errlog, ServerFolders(spec.template, workdir)
         self.child: ForkedProcess | Process | None = None  # has `stdin`, `stdout`, `pid`, `returncode`, `wait`
@@ -257,7 +257,7 @@ class ServerProcess:
         return self.folders.workdir
 
     async def start(self) -> "ServerProcess":
-        "Start it; `OSError` if that is not possible. What was begun is undone if this fails or is cancelled."
+        "Start the server. Raises `OSError` if that is not possible; a failed or cancelled start is undone."
         try:
             await in_thread(self.folders.make)
             await self._launch(*self._command())
@@ -267,7 +267,7 @@ class ServerProcess:
         return self
 
     def _command(self) -> tuple[list[str], dict[str, str], str]:
-        "Arguments, environment and folder of the process."
+        "Arguments, environment and working folder of the process."
         place = lambda text: text.replace("{workdir}", self.workdir)
         env = {name: place(value) for name, value in server_environment(self.spec, self.folders.home, self.folders.tmp).items()}
         cwd, program = os.path.abspath(place(self.spec.cwd) or self.workdir), self.spec.command
@@ -296,22 +296,22 @@ class ServerProcess:
         await self.child.started()
 
     async def settle(self) -> None:
-        "Remember what home and temporary folder hold now: what comes later is an episode's."
+        "Record the contents of home and temporary folder; any later change comes from an episode."
         await in_thread(self.folders.settle)
 
     async def refill(self) -> None:
-        "Bring the working folder back to its template; `OSError` if anything of an episode would be left, and then the process should be stopped."
+        "Reset the working folder to its template. Raises `OSError` if anything of an episode would be left; the process should then be stopped."
         await in_thread(self.folders.refill)
 
     def kill(self) -> None:
-        "Kill it now, with its process group."
+        "Kill the process and its process group now."
         with suppress(ProcessLookupError): self.child.kill()
 
     async def stop(
         self,
-        grace: float = GRACE,  # seconds to wait for its end, once for closing its input and once for SIGTERM; 0 kills at once
+        grace: float = GRACE,  # seconds to wait after closing the input, and again after SIGTERM; 0 kills at once
     ) -> None:
-        "End it with all its descendants and remove its folders; bounded in time, not to be cancelled, may be called twice."
+        "End the server with all its descendants and remove its folders. Takes bounded time, cannot be cancelled, may be called twice."
         with anyio.CancelScope(shield=True):
             async with self._stopping:
                 if self._stopped: return
@@ -321,12 +321,12 @@ class ServerProcess:
                 self._stopped = True
 
     async def _end(self, child: ForkedProcess | Process, grace: float) -> None:
-        "End the process, politely first."
+        "End the process: close its input, SIGTERM, SIGKILL."
         await child.stdin.aclose()
-        for tell, seconds in ((None, grace), (child.terminate, grace), (child.kill, GRACE)):
+        for send_signal, seconds in ((None, grace), (child.terminate, grace), (child.kill, GRACE)):
             if child.returncode is not None or not seconds: continue
             with suppress(ProcessLookupError):
-                if tell: tell()
+                if send_signal: send_signal()
             with anyio.move_on_after(seconds): await child.wait()
         if child.pid and child.returncode is None: log.warning("server '%s' (process %s) did not end and was abandoned", self.spec.name, child.pid)
         await child.stdout.aclose()
@@ -341,12 +341,12 @@ class TooLarge(ValueError):
 async def split_lines(
     chunks: AsyncIterable[bytes],  # what a server writes
     limit: int,  # bytes of the longest line
-) -> AsyncIterator[bytes]:  # without line ends and empty lines; what comes after the last line end is left out
-    "The lines in a stream of bytes; `TooLarge` before one takes more memory than the limit."
+) -> AsyncIterator[bytes]:  # without line ends; empty lines and an unfinished last line are left out
+    "The lines in a stream of bytes. Raises `TooLarge` as soon as a line is longer than the limit."
     line = bytearray()
     async for chunk in chunks:
         for i, part in enumerate(chunk.split(b"\n")):
-            if i:  # a line end stood before it
+            if i:  # a line end precedes this part
                 if line: yield bytes(line)
                 line.clear()
             line += part
@@ -357,18 +357,18 @@ class BadMessage(ValueError):
     "A line that breaks the protocol."
 
 def _repaired(text: str) -> bytes:
-    "JSON without halves of surrogate pairs; `ValueError` if it is not JSON."
+    "JSON without lone surrogates. Raises `ValueError` if it is not JSON."
     try: return json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
     except RecursionError as error: raise ValueError from error
 
 def read_message(
     line: bytes,  # as the server wrote it
-    open_requests: set[str],  # ids of the requests that wait for an answer; the one answered is removed
-) -> SessionMessage | None:  # None for a line that is no message
-    "Parse one line; `BadMessage` if it looks like a message and is none, or answers no open request."
+    open_requests: set[str],  # ids of pending requests; the answered one is removed
+) -> SessionMessage | None:  # None for a line that is not a message
+    "Parse one line. Raises `BadMessage` if it looks like a message and is not one, or answers no open request."
     text = line.strip().decode(errors="replace")
     if not text.startswith("{"):
-        if text: log.debug("skipped %d characters of a server's output that are no message", len(text))
+        if text: log.debug("skipped %d characters of a server's output that are not a message", len(text))
         return None
     parse = partial(mcp_types.jsonrpc_message_adapter.validate_json, by_name=False)
     try: message = parse(text)
@@ -382,7 +382,7 @@ def read_message(
 
 # %% ../../nbs/01_client/03_stdio.ipynb #2c54d738
 class Conversation:
-    "The messages that pass between a session and a process."
+    "The exchange of messages between a session and a process."
     def __init__(
         self,
         process: ServerProcess,  # started
@@ -393,10 +393,10 @@ class Conversation:
         self.outgoing, self.outbox = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def receive(self) -> None:
-        "Pass on what the server says."
+        "Pass the server's messages to the session."
         try:
             async for line in split_lines(self.process.child.stdout, self.process.spec.max_bytes):
-                if self.over: continue  # it may still have to write something before it ends
+                if self.over: continue  # read on, so that the server can end
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     if (message := read_message(line, self.open_requests)) is not None: await self.inbox.send(message)
         except (TooLarge, BadMessage) as error:
@@ -406,7 +406,7 @@ class Conversation:
         await self.lost()
 
     async def transmit(self) -> None:
-        "Pass on what the session says."
+        "Pass the session's messages to the server."
         try:
             async for message in self.outbox:
                 if isinstance(message.message, mcp_types.JSONRPCRequest): self.open_requests.add(str(message.message.id))
@@ -414,7 +414,7 @@ class Conversation:
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError): await self.lost()
 
     async def lost(self) -> None:
-        "The process ended, or will neither read nor write: say which."
+        "End the conversation because the process ended or closed its streams."
         if self.over: return
         with anyio.move_on_after(0.5): await self.process.child.wait()
         status = self.process.child.returncode
@@ -424,7 +424,7 @@ class Conversation:
         self.end("crash", reason)
 
     def end(self, fault: str, reason: str) -> None:
-        "Say how it ended, once: what comes later is a consequence."
+        "Report the end of the conversation; only the first call counts, later faults are its consequences."
         if not self.over: self._on_end(fault, reason)
         self.over = True
         self.inbox.close()
@@ -432,7 +432,7 @@ class Conversation:
 # %% ../../nbs/01_client/03_stdio.ipynb #0dadf060
 @asynccontextmanager
 async def process_streams(
-    process: ServerProcess,  # started; it is stopped at the end
+    process: ServerProcess,  # started; stopped when the context ends
     on_end: Callable[[str, str], None],  # called once with a fault and a reason if the server ends the conversation
 ) -> AsyncIterator[tuple]:  # what an MCP client session reads from and writes to
     "The message streams of a server's process."

@@ -12,22 +12,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 
-KINDS = ("bubblewrap", "landlock")  # of sandboxes, the stronger first
+KINDS = ("bubblewrap", "landlock")  # kinds of sandboxes, the stronger first
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #7db6465f
 @dataclass(frozen=True)
 class Limits:
-    "What the code of an episode may use."
+    "Limits on the code of an episode."
     seconds: float = 5.0  # wall time of a call
-    output: int = 1_000_000  # bytes printed by a call, and of its value
+    output: int = 1_000_000  # bytes printed by a call; the same again for its value and its traceback
     source: int = 200_000  # bytes of code in a call
     memory: int = 1 << 30  # bytes of address space, numpy and pandas included
-    folder: int = 64 << 20  # bytes of all its files together
+    folder: int = 64 << 20  # bytes of all files together
     file: int = 32 << 20  # bytes of one file
-    files: int = 64  # open at a time
+    files: int = 64  # open files
 
 class SandboxError(RuntimeError):
-    "A sandbox that cannot be started, or is gone."
+    "A sandbox that cannot be started or has ended."
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #a35c024b
 _CALLS = """
@@ -50,18 +50,18 @@ exit_group 231 94, openat 257 56, fcntl 72 25, ioctl 16 29, socketpair 53 199, p
 def system_calls(
     machine: str,  # x86_64 or aarch64
 ) -> dict:  # name -> number
-    "The system calls that are let through on a kind of machine."
+    "The allowed system calls on a kind of machine."
     column = {"x86_64": 1, "aarch64": 2}[machine]
     rows = (entry.split() for entry in _CALLS.split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #165e907f
 _ARGUMENTS = {
-    "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only with the right to write
+    "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only together with write access
     "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030, 1032))],  # duplicate, flags, size of a pipe; no locks, which others could see
-    "ioctl": [(2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))],  # is it a terminal, blocking, bytes waiting, close on exec
+    "ioctl": [(2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))],  # terminal settings, blocking, available bytes, close on exec
     "socketpair": [(0, ~0, (1,)), (2, 15, (1,))],  # local, a stream
-    "prlimit64": [(0, ~0, (0,)), (4, ~0, (0,)), (5, ~0, (0,))],  # one's own, and no new limit
+    "prlimit64": [(0, ~0, (0,)), (4, ~0, (0,)), (5, ~0, (0,))],  # the process's own limits, without a new value
 }
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #f4395722
@@ -73,13 +73,13 @@ def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value & 0xFFFFFFFF)
 
 def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
-    "Go on behind this if a word of the arguments has one of these values, else refuse the call."
+    "Instructions that refuse the call unless a word of its arguments has one of these values."
     n = len(values)
     tests = [_instruction(_EQUAL, value, n - i) for i, value in enumerate(values)]
     return b"".join([_instruction(_LOAD, 16 + 4 * word), _instruction(_AND, mask), *tests, _instruction(_RETURN, _REFUSE)])
 
 def seccomp_program(machine: str) -> bytes:
-    "The filter of system calls for one of ARCHITECTURES, as the kernel takes it."
+    "The filter of system calls for one of ARCHITECTURES, as a BPF program."
     program = [_instruction(_LOAD, 4), _instruction(_EQUAL, ARCHITECTURES[machine], 1), _instruction(_RETURN, _KILL), _instruction(_LOAD, 0)]
     for name, number in system_calls(machine).items():
         body = b"".join(_argument_rule(*rule) for rule in _ARGUMENTS.get(name, ())) + _instruction(_RETURN, _ALLOW)
@@ -92,12 +92,12 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 @contextmanager
 def _named(wall: str):
-    "Say which wall could not be put up."
+    "Turn an `OSError` into a `SandboxError` that names the wall."
     try: yield
     except OSError as e: raise SandboxError(f"{wall}: {e.strerror}") from e
 
 def _demand(result: int) -> int:
-    "The result of a call into libc; `OSError` if it is negative."
+    "The result of a call into libc. Raises `OSError` if it is negative."
     if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
@@ -110,11 +110,11 @@ _READ_FILE, _READ_DIR, _WRITE_FILE, _TRUNCATE = 1 << 2, 1 << 3, 1 << 1, 1 << 14
 _FOLDER_RIGHTS = sum(1 << n for n in (1, 2, 3, 4, 5, 7, 8, 12, 13, 14))  # write, read, list, remove, make files, folders and links, rename, truncate
 
 def landlock_version(libc) -> int:
-    "Which Landlock the kernel has; 0 if none."
+    "The kernel's Landlock version; 0 if it has none."
     return max(0, libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1)))
 
 def _landlock(libc, version: int, rules: list) -> None:
-    "Refuse all access to files but that of `rules`: (number of an open path, rights)."
+    "Refuse all access to files except that of `rules`: (file number of an open path, rights)."
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
     attributes = struct.pack("=QQQ", handled, 3, 3)[:{1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)]
     ruleset = _call(libc, _LANDLOCK_CREATE, attributes, len(attributes), 0)
@@ -124,9 +124,9 @@ def _landlock(libc, version: int, rules: list) -> None:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #3e7d9325
 def _own_folder(libc, folder: str, limits: Limits) -> bool:
-    "Mount an empty folder that nobody else sees; false if that is denied."
+    "Mount an empty folder that no other process sees; false if that is denied."
     if libc.unshare(0x20000): return False
-    _demand(libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None))  # nothing mounted here shows elsewhere
+    _demand(libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None))  # mounts of this process are invisible elsewhere
     size = f"size={limits.folder},nr_inodes=1024,mode=700".encode()
     _demand(libc.mount(b"tmpfs", folder.encode(), b"tmpfs", ctypes.c_ulong(14), size))  # no devices, no programs
     return True
@@ -139,17 +139,17 @@ def limit_resources(limits: Limits) -> None:
         with suppress(AttributeError): resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (amount, amount))
 
 def _drop_rights(libc) -> None:
-    "Give up every capability, and the means of gaining one."
+    "Drop every capability, and the means of gaining one."
     _demand(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
     _demand(libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)))
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #f3075e13
 class Walls:
-    "The walls of a child: made by its parent, put up by the child itself."
+    "The walls of a child: made by its parent, set up by the child itself."
     def __init__(
         self,
-        kind: str,  # one of KINDS; `landlock` must have Landlock, the other takes it where the kernel has it
-        readable: list,  # paths that may be read, with all beneath them
+        kind: str,  # one of KINDS; `landlock` requires Landlock, `bubblewrap` uses it if the kernel has it
+        readable: list,  # paths that may be read, with everything beneath them
         listable: list,  # folders that may be listed
         folder: str,  # where the child's own folder is mounted
         limits: Limits,
@@ -165,11 +165,11 @@ class Walls:
         self._program = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(self._code))
 
     def die_with_parent(self) -> None:
-        "Have the kernel kill this process when its parent dies."
+        "Ask the kernel to kill this process when its parent dies."
         _demand(self._libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
     def put_up(self) -> None:
-        "Wall this process in for good; `SandboxError` if a wall does not stand."
+        "Set up the walls of this process for good. Raises `SandboxError` if one cannot be set up."
         libc, rules = self._libc, list(self._rules)
         with _named("the parent's end"): self.die_with_parent()
         with _named("a folder of its own"): own = _own_folder(libc, self.folder, self.limits)
@@ -185,7 +185,7 @@ class Walls:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #8d180fbd
 def package_paths(packages: tuple) -> list:
-    "Files and folders of installed packages and of all they require; `SandboxError` if one is not installed."
+    "Files and folders of installed packages and of all they require. Raises `SandboxError` if one is not installed."
     found, known, todo = set(), set(), list(packages)
     while todo:
         if (name := todo.pop()) in known: continue
@@ -204,18 +204,18 @@ _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
 
 def library_folders() -> list:
     "The folders of the standard library."
-    ours = {"base": sys.base_prefix, "platbase": sys.base_prefix}  # not those of a virtual environment
-    return sorted({os.path.realpath(sysconfig.get_path(name, vars=ours)) for name in ("stdlib", "platstdlib")})
+    prefixes = {"base": sys.base_prefix, "platbase": sys.base_prefix}  # not those of a virtual environment
+    return sorted({os.path.realpath(sysconfig.get_path(name, vars=prefixes)) for name in ("stdlib", "platstdlib")})
 
-def _beside(folder: str) -> list:
-    "Folders within the standard library's that hold other packages."
+def _package_folders(folder: str) -> list:
+    "The folders inside the standard library that hold installed packages."
     return [path for name in ("site-packages", "dist-packages") if os.path.isdir(path := os.path.join(folder, name))]
 
 def _shared_libraries() -> list: return glob.glob(os.path.join(sys.base_prefix, "lib", "*.so*"))
 
 def readable_paths(packages: list) -> list:
-    "All that Landlock lets a child read, the paths of the wanted packages among them."
-    library = [entry.path for folder in library_folders() for entry in os.scandir(folder) if entry.path not in _beside(folder)]
+    "All paths that Landlock lets a child read, those of the wanted packages included."
+    library = [entry.path for folder in library_folders() for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
     return [path for path in (*_SYSTEM, *library, *_shared_libraries(), *packages, "/dev/urandom") if os.path.exists(path)]
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #d9fe4d67
@@ -228,15 +228,15 @@ def _flags() -> list:
     return _FLAGS + ["--disable-userns"] * ("--disable-userns" in known)  # since 0.8
 
 def bubblewrap_command(
-    sources: dict,  # place inside -> path of a file of ours to be shown there
-    interpreter: str,  # path of a Python, no link
+    sources: dict,  # path inside -> path of one of our files to mount there
+    interpreter: str,  # path of a Python, not a link
     packages: list,  # paths of the wanted packages
     folder: str,  # where a child's own folder will be
     environment: dict,  # the whole environment inside
 ) -> list:
-    "The part of a command that comes before the interpreter; `SandboxError` if bubblewrap is not installed."
+    "The part of a command line before the interpreter. Raises `SandboxError` if bubblewrap is not installed."
     places = [*_SYSTEM, *_shared_libraries(), *library_folders(), interpreter]
-    hidden = [path for library in library_folders() for path in _beside(library)]
+    hidden = [path for library in library_folders() for path in _package_folders(library)]
     mounts = [("--ro-bind", p, p) for p in places if os.path.exists(p)] + [("--tmpfs", p) for p in hidden] + [("--ro-bind", p, p) for p in packages]
     mounts += [("--remount-ro", p) for p in hidden] + [("--dev-bind", p, p) for p in ("/dev/null", "/dev/urandom")]
     mounts += [("--ro-bind", path, place) for place, path in sources.items()] + [("--dir", folder), ("--remount-ro", "/")]

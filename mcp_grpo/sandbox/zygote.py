@@ -25,7 +25,7 @@ class _Capture(io.RawIOBase):
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #b2e4ec7b
 def _evaluate(code: str, name: str, names: dict) -> str:
-    "Run code; the `repr` of its last expression, if that is not None."
+    "Run code; returns the `repr` of its last expression, or an empty string for None."
     linecache.cache[name] = len(code), None, code.splitlines(True), name
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -43,21 +43,21 @@ def _explain(error: BaseException) -> str:
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #26abc8e7
 class TimeUp(BaseException):
     "The call took too long."
-    __module__ = "__main__"  # so that a traceback says `TimeUp` and no more
+    __module__ = "__main__"  # so that a traceback shows `TimeUp` without a module
 
 class Calls:
     "Runs the calls of one episode, one after the other."
     def __init__(self, names: dict, limit: int):
-        self.names, self.limit = names, limit  # the variables, which stay; bytes of printed text, of a value, of a traceback
+        self.names, self.limit = names, limit  # the persistent variables; bytes of printed text, of a value, of a traceback
         self.number, self.running = 0, False
 
     def stop(self, *_) -> None:
-        "Raise `TimeUp` in the call under way, if there is one; a signal handler."
+        "Signal handler: raise `TimeUp` in the running call, if there is one."
         running, self.running = self.running, False
         if running: raise TimeUp("the call was stopped because its time was up")
 
     def run(self, code: str) -> list:
-        "Run a call; what it printed, its value and its traceback as bytes, and the length of the longest of them before it was cut."
+        "Run a call; returns its output, value and traceback as bytes, and the length of the longest of them before truncation."
         self.number += 1
         capture, value, error = _Capture(self.limit), "", ""
         sys.stdout = sys.stderr = io.TextIOWrapper(capture, "utf-8", "backslashreplace", write_through=True)
@@ -71,10 +71,10 @@ class Calls:
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #6c33983f
 REQUEST = struct.Struct("!I")  # length of the code
-REPLY = struct.Struct("!3IQ")  # lengths of what was printed, of value and error; and the longest of them before it was cut
+REPLY = struct.Struct("!3IQ")  # lengths of output, value and error; length of the longest of them before truncation
 
 def _read(file: int, n: int) -> bytes:
-    "Exactly n bytes; `EOFError` if they end before."
+    "Read exactly n bytes. Raises `EOFError` if the stream ends before."
     data = b""
     while len(data) < n:
         if not (more := os.read(file, n - len(data))): raise EOFError
@@ -82,11 +82,11 @@ def _read(file: int, n: int) -> bytes:
     return data
 
 def _write(file: int, data: bytes) -> None:
-    "All of it."
+    "Write all bytes."
     while data: data = data[os.write(file, data):]
 
 def serve(channel: int, calls: Calls) -> None:
-    "Answer requests over a socket; `EOFError` when the other side hangs up."
+    "Answer requests over a socket. Raises `EOFError` when the other side closes it."
     while True:
         code = _read(channel, *REQUEST.unpack(_read(channel, REQUEST.size))).decode("utf-8", "replace")
         *parts, longest = calls.run(code)
@@ -94,7 +94,7 @@ def serve(channel: int, calls: Calls) -> None:
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #33bf5588
 class _Packages:
-    "Finds modules with one of these names in these folders, and no others."
+    "A finder for top-level modules with these names in these folders only."
     def __init__(self, folders: list, names: list): self.folders, self.names = folders, set(names)
 
     def find_spec(self, name: str, path=None, target=None):
@@ -102,7 +102,7 @@ class _Packages:
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #349e25a0
 def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
-    "What a forked child does; never returns."
+    "The body of a forked child; never returns."
     try:
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         main.__builtins__ = builtins
@@ -132,7 +132,7 @@ def main(
     folder: str,  # on sys.path only to import this module
     settings: str,  # JSON; `sandbox.box` writes them
 ) -> None:
-    "The zygote's program; ends when its owner does."
+    "The zygote's program; ends together with its owner."
     settings = json.loads(settings)
     link, limits = socket.socket(fileno=settings["link"]), Limits(**settings["limits"])
     sys.path.remove(folder)
@@ -151,7 +151,7 @@ def main(
     gc.collect()
     gc.freeze()
     link.send(b"+")
-    os.dup2(1, 2)  # a file that children shared would be a way from one to the next
+    os.dup2(1, 2)  # drops the shared error file, through which children could exchange data
     while (files := socket.recv_fds(link, 1, 1)[1]):
         with suppress(OSError):
             if os.fork() == 0:
