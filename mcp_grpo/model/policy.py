@@ -25,7 +25,7 @@ def tiny_qwen3(
     hidden: int = 192,  # width of the residual stream
     layers: int = 4,  # transformer blocks
     heads: int = 6,  # query heads
-    kv: int = 3,  # key/value heads; divides `heads`
+    kv: int = 3,  # key/value heads; a divisor of `heads`
     head_dim: int = 32,  # width of a head
     mlp: int = 512,  # width inside the gated MLP
     max_tokens: int = 1024,  # longest sequence, in tokens
@@ -42,7 +42,7 @@ def tiny_qwen3(
 
 # %% ../../nbs/06_model/00_policy.ipynb #037d36db
 class PolicyError(ValueError):
-    "A model that cannot be loaded or cannot be trained here; the message says why."
+    "A model cannot be loaded or cannot be trained here; the message says why."
 
 AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # fields of a configuration that change the logits
 
@@ -55,9 +55,9 @@ def check_head(
     if head is None: raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
     if hasattr(head, "base_layer") or hasattr(head, "original_module"):
         raise PolicyError("The output head carries an adapter, which the fused logprobs leave out; take lm_head out of model.lora_targets.")
-    odd = [name for name in AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
-    if getattr(head, "bias", None) is not None: odd.append("lm_head.bias")
-    if odd: raise PolicyError(f"{type(model).__name__} uses {', '.join(odd)}, which the fused logprobs leave out; choose another model.")
+    unsupported = [name for name in AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
+    if getattr(head, "bias", None) is not None: unsupported.append("lm_head.bias")
+    if unsupported: raise PolicyError(f"{type(model).__name__} uses {', '.join(unsupported)}, which the fused logprobs leave out; choose another model.")
 
 # %% ../../nbs/06_model/00_policy.ipynb #7e6051a5
 def add_lora(
@@ -67,7 +67,7 @@ def add_lora(
     targets: str | list[str] = "all-linear",  # module names, or "all-linear" for all but the head
     seed: int = 0,  # seeds the adapter's weights
 ) -> nn.Module:  # a peft model; only the adapter needs gradients
-    "Freeze `model` and give it a LoRA adapter that starts as no change at all."
+    "Freeze `model` and add a LoRA adapter that at first changes nothing."
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
@@ -85,7 +85,7 @@ def add_lora(
 def multiplies_bfloat16(
     device: str,  # "cpu", "cuda", ...
 ) -> bool:  # whether the hardware itself multiplies bfloat16
-    "Whether bfloat16 is faster than float32 on a device, by what the device says of itself."
+    "Whether bfloat16 is faster than float32 on a device, according to its reported capabilities."
     if device == "cuda": return torch.cuda.is_bf16_supported(including_emulation=False)
     if device != "cpu": return False
     if torch.backends.cpu.get_cpu_capability().startswith("AVX"): return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -94,9 +94,9 @@ def multiplies_bfloat16(
 # %% ../../nbs/06_model/00_policy.ipynb #63109251
 @dataclass
 class Weights:
-    "The weights of a policy at one moment, as an engine takes them."
-    version: int  # how many updates the policy has had
-    kind: Literal["shared", "lora", "full"]  # the engine has the model itself | the adapter's tensors | all tensors
+    "The weights of a policy at one moment, for an engine."
+    version: int  # number of updates the policy has had
+    kind: Literal["shared", "lora", "full"]  # the engine samples from the same model | the adapter's tensors | all tensors
     tensors: dict[str, Tensor] | None = None  # by name; None if shared
 
 # %% ../../nbs/06_model/00_policy.ipynb #2801d258
@@ -106,12 +106,12 @@ class Policy:
         self,
         model: nn.Module,  # a causal language model, or a peft model around one
         tokenizer=None,  # a Hugging Face tokenizer; not needed to learn
-        name: str = "",  # what to call it in logs
+        name: str = "",  # for logs and manifests
     ):
         self.model, self.tokenizer, self.name = model, tokenizer, name
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # updates so far; the learner raises it
-        self._frozen = None  # the reference, where it is a copy
+        self._frozen = None  # the reference, if it is a copy
         check_head(self.causal)
 
     @property
@@ -131,12 +131,12 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        "Where the weights lie."
+        "The device of the weights."
         return self.head(self.causal).device
 
     @property
     def origin(self) -> dict:
-        "What weights of this policy are weights of: the model, and the adapter's rank and scale."
+        "What the weights of this policy fit: the model's name, and the adapter's rank and scale."
         if not self.lora: return {"model": self.name, "lora": None}
         lora = next(iter(self.model.peft_config.values()))
         return {"model": self.name, "lora": {"rank": lora.r, "alpha": lora.lora_alpha}}
@@ -149,39 +149,40 @@ class Policy:
         self,
         how: str = "auto",  # none | bfloat16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
-        "Inside, matrix products run in bfloat16, or not; the weights stay in their own precision."
+        "A context in which matrix products run in bfloat16, if `how` says so; the weights keep their own precision."
         if how not in ("auto", "none", "bfloat16"): raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none' or 'bfloat16'.")
         device = self.device.type
         return torch.autocast(device, torch.bfloat16, enabled=how == "bfloat16" or how == "auto" and multiplies_bfloat16(device))
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        "The parameters that are trained, by name; a tied matrix stands once."
+        "The parameters that are trained, by name; a tied matrix occurs once."
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def clip_gradient(
         self,
-        most: float,  # the largest norm
+        max_norm: float,  # a longer gradient is scaled down to this norm
     ) -> float:  # the norm before; not finite if the gradient is not
-        "Scale the gradient down to a norm."
-        return nn.utils.clip_grad_norm_(self.trainable().values(), most).item()
+        "Limit the norm of the gradient."
+        return nn.utils.clip_grad_norm_(self.trainable().values(), max_norm).item()
 
     def tensors(self) -> dict[str, Tensor]:
-        "The trained weights, by name; an adapter's alone for LoRA."
+        "The trained weights, by name; only the adapter's for LoRA."
         return {name: p.detach().contiguous() for name, p in self.trainable().items()}
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # what `tensors` gave
+        tensors: dict[str, Tensor],  # from `tensors`
     ):
-        "Copy trained weights in place, so that an engine that shares them has them too; `PolicyError` if they are of another model."
-        wanted, given = ({name: tuple(x.shape) for name, x in d.items()} for d in (self.trainable(), tensors))
-        odd = [name for name in sorted({*wanted, *given}) if wanted.get(name) != given.get(name)]
-        if odd: raise PolicyError(f"The weights are of another model: {len(odd)} parameters differ in name or shape, {odd[0]} for one.")
+        "Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they are of another model."
+        own = {name: tuple(p.shape) for name, p in self.trainable().items()}
+        given = {name: tuple(x.shape) for name, x in tensors.items()}
+        different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
+        if different: raise PolicyError(f"The weights are of another model: {len(different)} parameters differ in name or shape, {different[0]} for one.")
         with torch.no_grad():
             for name, p in self.trainable().items(): p.copy_(tensors[name])
 
     def keep_reference(self):
-        "Remember the weights of this moment as the reference; for LoRA, the base is it already."
+        "Keep a copy of the current weights as the reference; for LoRA, the base is the reference already."
         if not self.lora: self._frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
 
     @contextmanager
@@ -196,9 +197,9 @@ class Policy:
 
     def publish(
         self,
-        shared: bool = True,  # for an engine that samples from this very model
+        shared: bool = True,  # for an engine that samples from this model object
     ) -> Weights:
-        "The weights as they are now, for an engine."
+        "The current weights, for an engine."
         if shared: return Weights(self.version, "shared")
         if not self.lora: return Weights(self.version, "full", self.model.state_dict())
         from peft import get_peft_model_state_dict
@@ -206,7 +207,7 @@ class Policy:
 
     def save(
         self,
-        folder: str | Path,  # is made if it is not there
+        folder: str | Path,  # created if missing
     ):
         "Write an ordinary Hugging Face folder; an adapter is merged into its base, in a copy."
         model = copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model
@@ -218,14 +219,16 @@ def find_device(
     name: str = "auto",  # auto | cpu | cuda | mps
 ) -> str:  # the device
     "Look a device up; `auto` takes cuda, then mps, then the processor."
-    there = [kind for kind, found in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available()), ("cpu", True)) if found]
-    if name not in ("auto", *there): raise PolicyError(f"model.device is {name!r}, which is not there; this machine has {', '.join(there)}.")
-    return there[0] if name == "auto" else name
+    available = ["cpu"]
+    if torch.backends.mps.is_available(): available.insert(0, "mps")
+    if torch.cuda.is_available(): available.insert(0, "cuda")
+    if name not in ("auto", *available): raise PolicyError(f"model.device is {name!r}, which is not there; this machine has {', '.join(available)}.")
+    return available[0] if name == "auto" else name
 
 def open_policy(
-    cfg: Config,  # its section `model` is read
+    cfg: Config,  # section `model`
 ) -> Policy:
-    "Load the model that the configuration names, to be trained whole or through a LoRA adapter."
+    "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
     m = cfg.model
     device = find_device(m.device)
     where = str(asset("tiny")) if m.name == "tiny" else m.name

@@ -30,15 +30,15 @@ from .optim import Optimizer
 # %% ../../nbs/08_train/04_learner.ipynb #8a822236
 @dataclass
 class Row:
-    "One trajectory, cut to what is needed to learn from it; every list has one value a token."
+    "One trajectory up to its last sampled token; every list has one value a token."
     ids: list[int]  # tokens as the model saw them
     sampled: list[int]  # 1 where the policy produced the token
-    logprobs: list[float]  # as reported by the sampler; 0 elsewhere
+    logprobs: list[float]  # as the sampler reported them; 0 elsewhere
     advantage: list[float]  # finite; 0 where the policy did not produce the token
 
     @classmethod
     def cut(cls, t: Trajectory, advantage: list[float]) -> "Row":
-        "A trajectory up to its last sampled token."
+        "Make a row of a trajectory and its advantages."
         end = len(t.sampled) - list(t.sampled)[::-1].index(1)
         return cls(list(t.ids[:end]), list(t.sampled[:end]), list(t.logprobs[:end]), advantage[:end])
 
@@ -47,7 +47,7 @@ def make_rows(
     kind: str = "grpo",  # a key of `ADVANTAGES`
     generator: torch.Generator | None = None,  # for the kind "shuffled"
 ) -> list[Row]:
-    "The trajectories of the groups that teach something, with their advantages."
+    "The rows of all groups in which some token has an advantage."
     rows = []
     for group, found in zip(groups, advantages(groups, kind, generator)):
         if not any(any(tokens) for tokens in found if tokens): continue
@@ -58,11 +58,11 @@ def make_rows(
 def summarise(
     groups: list[list[Trajectory]],  # a list for each task
 ) -> dict[str, float | None]:
-    "What a step's rewards looked like before any learning."
+    "The metrics of a step that need no learner: rewards, success, and counts of episodes and groups."
     played = [t for group in groups for t in group]
     valid = [t for t in played if t.outcome.reward is not None]
     rewards = [[t.outcome.reward for t in group if t.outcome.reward is not None] for group in groups]
-    def mean(values): return sum(values) / len(valid) if valid else None   # nothing valid is not a reward of 0
+    def mean(values): return sum(values) / len(valid) if valid else None   # no valid episode is different from a reward of 0
     return {
         "reward": mean(t.outcome.reward for t in valid),
         "success": mean(bool(t.outcome.success) for t in valid),
@@ -75,9 +75,9 @@ def summarise(
 # %% ../../nbs/08_train/04_learner.ipynb #1a6f8ebe
 def pack(
     lengths: list[int],  # tokens of each row
-    budget: int,  # padded tokens of a micro-batch; a longer row stands alone
+    budget: int,  # padded tokens of a micro-batch; a longer row gets a micro-batch of its own
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
-    "Cut a batch into micro-batches of rows alike in length."
+    "Divide a batch into micro-batches of rows of similar length."
     out: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         if not out or (len(out[-1]) + 1) * lengths[out[-1][0]] > budget: out.append([])
@@ -87,21 +87,21 @@ def pack(
 # %% ../../nbs/08_train/04_learner.ipynb #4ef7cfa6
 def pad(
     rows: list[Row],  # at least one
-    device: torch.device | str = "cpu",  # where the policy lies
+    device: torch.device | str = "cpu",  # the policy's
 ) -> tuple[Tensor, Tensor]:  # [rows, tokens] ids, int64, and which of them were sampled
-    "Rows one under the other, padded on the right."
+    "Put rows into one rectangle, padded on the right."
     width = max(len(row.ids) for row in rows)
     def padded(values, dtype): return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
     return padded([row.ids for row in rows], torch.long), padded([row.sampled for row in rows], torch.bool)
 
 class MicroBatch:
-    "Some rows as the network takes them, and their sampled tokens laid out flat."
+    "Rows in the layout of the network, and their sampled tokens laid out flat."
     def __init__(
         self,
         rows: list[Row],  # at least one
-        weights: list[float],  # of each row: what one of its tokens counts for in the batch
-        device: torch.device | str = "cpu",  # where the policy lies
-        share: bool = True,  # compute what rows share once
+        weights: list[float],  # for each row, the weight of one of its tokens in the batch
+        device: torch.device | str = "cpu",  # the policy's
+        share: bool = True,  # compute shared prompts once
     ):
         at = [(n, i) for n, row in enumerate(rows) for i, sampled in enumerate(row.sampled) if sampled]
         def tensor(values, dtype=torch.float32): return torch.tensor(values, dtype=dtype, device=device)
@@ -112,9 +112,9 @@ class MicroBatch:
         self.tree = PrefixTree([row.ids for row in rows], [row.sampled for row in rows], device) if share else None
         self.padded = None if share else pad(rows, device)
         self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
-        self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would, if every row stood alone
-        self.logp_old: Tensor | None = None  # the first pass leaves it here
-        self.logp_ref: Tensor | None = None  # the reference pass, if the loss has a KL term
+        self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it if no prompt were shared
+        self.logp_old: Tensor | None = None  # set by the first pass
+        self.logp_ref: Tensor | None = None  # set by the reference pass, if the loss has a KL term
 
     def score(
         self,
@@ -129,13 +129,13 @@ class MicroBatch:
 def micro_batches(
     rows: list[Row],  # of the whole batch
     how: str,  # the loss's key of `WEIGHTS`
-    budget: int,  # tokens that go through the network in a micro-batch
+    budget: int,  # the most tokens of a micro-batch that go through the network
     longest: int,  # the most tokens an episode may have
-    episodes: int = 0,  # valid ones of the step, those without a row too; 0: the rows are all
-    device: torch.device | str = "cpu",  # where the policy lies
-    share: bool = True,  # compute what rows share once
+    episodes: int = 0,  # all valid episodes of the step, with or without a row; 0: as many as rows
+    device: torch.device | str = "cpu",  # the policy's
+    share: bool = True,  # compute shared prompts once
 ) -> list[MicroBatch]:
-    "The batch, cut to the budget."
+    "Divide a batch into micro-batches within the token budget."
     ids, sampled = [row.ids for row in rows], [row.sampled for row in rows]
     weights = token_weights(how, [sum(row) for row in sampled], longest, episodes).tolist()
     parts = pack_tree(ids, sampled, budget) if share else pack([len(row) for row in ids], budget)
@@ -144,14 +144,14 @@ def micro_batches(
 # %% ../../nbs/08_train/04_learner.ipynb #e89914b6
 def add_up(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, as `policy_loss` gives them
-    tokens: int,  # sampled ones of the whole batch
+    tokens: int,  # sampled tokens of the whole batch
 ) -> dict[str, float]:
     "Statistics of a pass from those of its micro-batches."
-    def one(name):
+    def combined(name):
         values = torch.stack([s[name].float() for s in statistics])
         if name.endswith("_max"): return values.max().item()
         return values.sum().item() / (1 if name.endswith("loss") else tokens)
-    return {name: one(name) for name in statistics[0]}
+    return {name: combined(name) for name in statistics[0]}
 
 # %% ../../nbs/08_train/04_learner.ipynb #225dc92d
 class Pass:
@@ -165,15 +165,15 @@ class Pass:
     ):
         self.policy, self.optimizer, self.cfg, self.temperature = policy, optimizer, cfg, temperature
         self.loss = find_loss(cfg.loss, cfg.clip_low, cfg.clip_high)
-        policy.autocast(cfg.autocast)  # refuses what it does not know
+        policy.autocast(cfg.autocast)  # raises if the setting is unknown
 
     def score_reference(self, batches: list[MicroBatch]):
-        "Score the batch under the weights that training began with."
+        "Score the batch under the reference, the weights before training."
         with torch.no_grad(), self.policy.reference() as causal, self.policy.autocast(self.cfg.autocast):
             for b in batches: b.logp_ref = b.score(causal, self.temperature)[0]
 
     def add_gradient(self, b: MicroBatch) -> dict[str, Tensor]:
-        "Add a micro-batch's gradient; gives its statistics."
+        "Add a micro-batch's gradient; returns its statistics."
         cfg = self.cfg
         with self.policy.autocast(cfg.autocast): logp, entropy = b.score(self.policy.causal, self.temperature)
         if b.logp_old is None: b.logp_old = logp.detach()
@@ -183,7 +183,7 @@ class Pass:
         return {**statistics, "loss": loss.detach()}
 
     def __call__(self, batches: list[MicroBatch]) -> dict[str, float]:
-        "Go over the batch; a gradient that is not finite is not followed."
+        "Compute the gradient of the batch and update the weights; a gradient that is not finite changes nothing."
         self.optimizer.adam.zero_grad()
         statistics = add_up([self.add_gradient(b) for b in batches], sum(len(b.row) for b in batches))
         norm = self.optimizer.update(self.cfg.grad_clip)
@@ -191,13 +191,13 @@ class Pass:
 
 # %% ../../nbs/08_train/04_learner.ipynb #6750e616
 FIRST_PASS = ("loss", "policy_loss", "kl", "entropy", "tis", "sampler_gap", "sampler_gap_max")  # before the weights move
-LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after they moved
+LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the weights moved
 
 def pass_metrics(
-    passes: list[dict[str, float]],  # what each pass gave
-    batches: list[MicroBatch],  # what they went over
+    passes: list[dict[str, float]],  # statistics of each pass
+    batches: list[MicroBatch],  # the batch of the step
 ) -> dict[str, float]:
-    "What to log of a step's passes; without anything to learn from, only the token counts."
+    "The metrics of a step's passes; without a pass, only the token counts."
     counts = {
         "tokens_sampled": sum(len(b.row) for b in batches),
         "tokens_forward": sum(b.tokens for b in batches),
@@ -217,7 +217,7 @@ def pass_metrics(
 # %% ../../nbs/08_train/04_learner.ipynb #74d30187
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    "Inside, a first interrupt is held back; it arrives on the way out, unless an error goes that way already."
+    "Inside, a first interrupt is deferred; it is raised on leaving, unless an error is being raised already."
     before, pending = signal.getsignal(signal.SIGINT), []
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -225,7 +225,7 @@ def deferred_interrupt() -> Iterator[None]:
 
     def defer(*event):
         pending.append(event)
-        signal.signal(signal.SIGINT, before)  # the next one goes where it always went
+        signal.signal(signal.SIGINT, before)  # the next interrupt is raised at once
 
     signal.signal(signal.SIGINT, defer)
     try: yield
@@ -241,9 +241,9 @@ class Learner:
         cfg: TrainConfig,
         temperature: float = 1.0,  # the rollout's
         max_tokens: int = 512,  # the most tokens an episode may have
-        seed: int = 0,  # for the control "shuffled"
+        seed: int = 0,  # for the advantage "shuffled"
     ):
-        advantages([], cfg.advantage)  # refuses what it does not know
+        advantages([], cfg.advantage)  # raises if the kind is unknown
         self.policy, self.cfg, self.max_tokens, self.seed = policy, cfg, max_tokens, seed
         self.optimizer = Optimizer(policy, cfg.lr, cfg.lr_schedule, cfg.steps)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0)
@@ -251,14 +251,14 @@ class Learner:
         policy.model.eval()   # no dropout: the ratio would not be 1
         reason = why_not(policy.model)
         self.share = not reason
-        if reason: warnings.warn(f"The learner computes every row's prompt by itself: {policy.name or 'the model'} cannot share prompts, since {reason}.", stacklevel=2)
+        if reason: warnings.warn(f"The learner computes the prompt of every row: {policy.name or 'the model'} cannot share prompts, because {reason}.", stacklevel=2)
         if cfg.kl: policy.keep_reference()
 
     def step(
         self,
         groups: list[list[Trajectory]],  # a list for each task
     ) -> dict[str, float | None]:  # metrics, see the table; None where there is no finite value
-        "Improve the policy by one step's trajectories; an interrupt meanwhile comes when it is done."
+        "Update the policy on one step's trajectories; an interrupt is deferred until the step is done."
         cfg = self.cfg
         with deferred_interrupt():
             rate = self.optimizer.set_rate(self.steps_done)
@@ -272,7 +272,7 @@ class Learner:
         return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
 
     def run_passes(self, batches: list[MicroBatch]) -> list[dict[str, float]]:
-        "All passes; a step that breaks off after one of them counts, because the weights have moved."
+        "Run all passes; a step that breaks off after the first of them is counted, because the weights have moved."
         done = []
         try:
             for _ in range(self.cfg.passes if batches else 0): done.append(self.run_pass(batches))
@@ -283,6 +283,6 @@ class Learner:
         return done
 
     def count_step(self):
-        "The weights are those of another step now."
+        "Count the step and the new version of the weights."
         self.steps_done += 1
         self.policy.version += 1
