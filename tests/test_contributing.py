@@ -29,6 +29,6 @@ def test_the_lines_are_where_the_guide_says(what, notebook, wanted):
         else: assert code in source, f"{what}: {code} is not in {notebook}"
 
 
-def test_every_folder_of_notebooks_is_in_the_table_of_rooms():
+def test_every_folder_of_notebooks_is_in_the_table():
     text = "\n".join("".join(cell["source"]) for cell in json.loads(GUIDE.read_text())["cells"])
     for folder in sorted((ROOT / "nbs").glob("[0-9]*")): assert f"`nbs/{folder.name}`" in text, folder.name

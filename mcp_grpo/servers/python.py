@@ -73,9 +73,8 @@ def make_server(
         "Run Python code and get what it prints, the value of its last expression, and errors. Variables stay for the next call. There is no network."
         return await _execute(box, code, ctx, shown)
 
-    server = MCPServer("python", instructions=f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}.", log_level="ERROR", tools=tools)
-    server.sandbox = box
-    return server
+    instructions = f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}."
+    return MCPServer("python", instructions=instructions, log_level="ERROR", tools=tools)
 
 # %% ../../nbs/03_servers/07_python.ipynb #594dc246
 if __name__ == "__main__" and __spec__ is not None:
