@@ -549,7 +549,8 @@ class Pool:
         finally: await together(Lease.release, later)
         seen = [bool(canary.seen(results)) for results in found]
         if any(seen): return proof("shared", f"the canary was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}.")
-        faults = [results[i].content for results in found for i in telling if results[i].fault]
+        faults = []
+        for results in found: faults += [results[i].content for i in telling if results[i].fault]
         if faults: return proof("unproved", f"a call that should not find the canary had a fault ({faults[0]}).")
         return proof(spec.isolation, f"the canary was seen where it was written, and neither in a concurrent episode nor in {len(later)} later ones.")
 

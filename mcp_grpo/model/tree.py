@@ -18,8 +18,8 @@ from .policy import Policy
 def split_row(
     ids: list[int],  # tokens of a trajectory, the last of them sampled
     sampled: list[int],  # 1 where the policy produced the token
-) -> tuple[tuple[int, ...], list[int]]:  # prompt; what is fed of the completion
-    "Cut a row where the policy first speaks."
+) -> tuple[tuple[int, ...], list[int]]:  # prompt; completion without its last token
+    "Split a row at the first sampled token; `ValueError` if there is none or it is the row's first."
     if not any(sampled): raise ValueError("A row without a sampled token has nothing to score: leave it out.")
     if sampled[0]: raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
     at = list(sampled).index(1)
@@ -29,12 +29,12 @@ def split_row(
 def _up(n: int, to: int = 16) -> int: return -(-n // to) * to
 
 class Chunk:
-    "Stretches of the flat row that pass through attention as one rectangle."
+    "Stretches of the flat row that go through attention as one rectangle."
     def __init__(
         self,
-        start: int,  # where they begin in the flat row, one after the other
+        start: int,  # where the first stretch begins in the flat row; the others follow
         lengths: list[int],  # of the stretches, longest first
-        parent: tuple[int, int] | None,  # start and length of the prompt that they see, too
+        parent: tuple[int, int] | None,  # start and length of the prompt that they see; None for prompts
         device: torch.device | str = "cpu",
     ):
         self.tokens, self.rows, self.width = slice(start, start + sum(lengths)), len(lengths), _up(lengths[0])
@@ -44,8 +44,8 @@ class Chunk:
         self.shared = _up(self.parent.stop - self.parent.start)
         self.bias = self._bias().to(device)
 
-    def _bias(self) -> Tensor:  # [width, shared + width]: 0 where a token may look, -inf elsewhere
-        "The parent without its padding, then oneself up to now."
+    def _bias(self) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+        "Causal within a stretch; the parent is visible without its padding."
         parent = torch.zeros(self.width, self.shared)
         parent[:, self.parent.stop - self.parent.start:] = float("-inf")
         return torch.cat([parent, torch.full((self.width,) * 2, float("-inf")).triu_(1)], 1)
@@ -53,11 +53,11 @@ class Chunk:
 # %% ../../nbs/06_model/03_tree.ipynb #5f2dd720
 def make_chunks(
     start: int,  # where the stretches begin in the flat row
-    lengths: list[int],  # longest first; empty ones come last and take no part
-    parent: tuple[int, int] | None,  # start and length of their prompt
+    lengths: list[int],  # longest first; empty ones are ignored
+    parent: tuple[int, int] | None,  # start and length of their prompt; None for prompts
     device: torch.device | str = "cpu",
 ) -> list[Chunk]:
-    "Cut stretches into chunks alike in length."
+    "Divide stretches into chunks of similar length."
     parts: list[list[int]] = []
     for n in filter(None, lengths):
         if not parts or _up(n) < 0.75 * _up(parts[-1][0]): parts.append([])
@@ -70,12 +70,12 @@ def make_chunks(
 
 # %% ../../nbs/06_model/03_tree.ipynb #79f13402
 class PrefixTree:
-    "Rows as a flat row of tokens in which every distinct prompt stands once."
+    "Rows as one flat row of tokens that contains every distinct prompt once."
     def __init__(
         self,
         ids: list[list[int]],  # tokens of each row
         sampled: list[list[int]],  # 1 where the policy produced the token; as long as `ids`
-        device: torch.device | str = "cpu",  # where the model lies
+        device: torch.device | str = "cpu",  # the model's
     ):
         parts = [split_row(i, s) for i, s in zip(ids, sampled)]
         children: dict[tuple, list[int]] = {}
@@ -84,7 +84,7 @@ class PrefixTree:
         flat = [t for p in prompts for t in p]
         where = [i for p in prompts for i in range(len(p))]
         self.chunks = make_chunks(0, [len(p) for p in prompts], None, device)
-        begin, before = 0, {}  # before[r]: the places of a row's prompt's last token, and of its own first
+        begin, before = 0, {}  # before[r]: index of the last token of row r's prompt, and of the first of its completion
         for p in prompts:
             rows = sorted(children[p], key=lambda r: -len(parts[r][1]))
             self.chunks += make_chunks(len(flat), [len(parts[r][1]) for r in rows], (begin, len(p)), device)
@@ -103,17 +103,20 @@ class PrefixTree:
 def pack_tree(
     ids: list[list[int]],  # tokens of each row
     sampled: list[list[int]],  # 1 where the policy produced the token
-    budget: int,  # tokens on the flat row of a micro-batch; a longer row stands alone
+    budget: int,  # tokens on the flat row of a micro-batch; a longer row gets a micro-batch of its own
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
-    "Cut a batch into micro-batches, rows of a prompt together."
+    "Divide a batch into micro-batches, with the rows of a prompt together."
     parts = [split_row(i, s) for i, s in zip(ids, sampled)]
-    out, room, held = [], 0, set()
+    out, room, prompts = [], 0, set()  # prompts: those of the current micro-batch
     for r in sorted(range(len(parts)), key=lambda r: (-len(parts[r][0]), parts[r][0], -len(parts[r][1]), r)):
         prompt, rest = parts[r]
-        cost = len(rest) + len(prompt) * (prompt not in held)
-        if not out or cost > room: out, room, held, cost = [*out, []], budget, set(), len(rest) + len(prompt)
+        cost = len(rest) + len(prompt) * (prompt not in prompts)
+        if not out or cost > room:
+            out.append([])
+            room, prompts, cost = budget, set(), len(rest) + len(prompt)
         out[-1].append(r)
-        room, held = room - cost, held | {prompt}
+        room -= cost
+        prompts.add(prompt)
     return out
 
 # %% ../../nbs/06_model/03_tree.ipynb #7b1b1716
@@ -123,34 +126,34 @@ def _block(x: Tensor, c: Chunk) -> Tensor:  # [tokens, heads, dim] -> [heads, ro
     return out.view(c.rows, c.width, *x.shape[1:]).permute(2, 0, 1, 3)
 
 def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
-    "And back: what is not padding."
+    "The inverse of `_block`, without the padding."
     return x.permute(1, 2, 0, 3).reshape(c.rows * c.width, x.shape[0], x.shape[3]).index_select(0, c.slots)
 
 def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor:  # [kv * rows, group * width, dim]
-    "Queries by key head."
+    "A chunk's queries, grouped by key head."
     h, d = q.shape[1:]
     return _block(q, c).view(kv, h // kv, c.rows, c.width, d).transpose(1, 2).reshape(kv * c.rows, -1, d)
 
 def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
-    "Keys (or values): the parent's, then one's own."
+    "A chunk's keys (or values): the parent's, then each stretch's own."
     kv, d = k.shape[1:]
     parent = k.new_zeros(kv, c.shared, d)
     parent[:, :c.parent.stop - c.parent.start] = k[c.parent].transpose(0, 1)
     return torch.cat([parent[:, None].expand(-1, c.rows, -1, -1), _block(k, c)], 2).view(kv * c.rows, -1, d)
 
 def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, shared + width]
-    "Who looks at whom, and how much."
+    "The attention probabilities of a chunk."
     bias = c.bias.to(q.dtype).repeat(q.shape[1] // c.width, 1)
     return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale).softmax(-1)
 
 # %% ../../nbs/06_model/03_tree.ipynb #b639dda5
 def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width, dim] -> [tokens of the chunk, h, dim]
-    "Undo `_queries`."
+    "The inverse of `_queries`."
     kv, d = len(x) // c.rows, x.shape[-1]
     return _flat(x.view(kv, c.rows, h // kv, c.width, d).transpose(1, 2).reshape(h, c.rows, c.width, d), c)
 
 def _share(g: Tensor, c: Chunk, into: Tensor):
-    "Undo `_keys`: add one's own gradient to oneself, and the children's sum to the parent."
+    "The backward of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches to the parent."
     g = g.view(into.shape[1], c.rows, c.shared + c.width, -1)
     into[c.tokens] += _flat(g[:, :, c.shared:], c)
     if c.shared: into[c.parent] += g[:, :, :c.parent.stop - c.parent.start].sum(1, dtype=into.dtype).transpose(0, 1)
@@ -167,7 +170,7 @@ def _chunk_backward(q, k, v, g, probs: Tensor | None, c: Chunk, scale: float, gr
     _share(torch.bmm(probs.transpose(1, 2), gs), c, grads[2])
 
 # %% ../../nbs/06_model/03_tree.ipynb #207c7123
-KEEP = 512  # keys of a chunk, up to which its probabilities are kept for the way back
+KEEP = 512  # a chunk with at most this many keys keeps its probabilities for the backward pass
 
 class _TreeAttention(torch.autograd.Function):
     "Attention of every chunk, forwards and backwards; `[tokens, heads, dim]` in and out."
@@ -209,8 +212,8 @@ register_layout("mcp_grpo_tree", _tree_forward)
 def why_not(
     model: nn.Module,  # a causal language model, or a peft model around one
 ) -> str:  # empty if a tree is exact; else the reason
-    "Say why this model cannot learn from a prefix tree."
-    if odd := partial_attention(model): return odd
+    "Say why a model cannot be trained on a prefix tree."
+    if reason := partial_attention(model): return reason
     config = model.config.get_text_config()
     if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()): return "dropout is on"
     if model.training and getattr(config, "attention_dropout", 0): return "dropout is on"
@@ -218,8 +221,8 @@ def why_not(
 
 # %% ../../nbs/06_model/03_tree.ipynb #0b347fe3
 def tree_hidden(
-    causal: nn.Module,  # a causal language model without a reason in `why_not`
-    tree: PrefixTree,  # what to run through it
+    causal: nn.Module,  # a causal language model for which `why_not` gives no reason
+    tree: PrefixTree,  # the tokens to run through it
 ) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
     with attention_layout(causal, "mcp_grpo_tree"):

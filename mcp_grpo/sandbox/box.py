@@ -259,7 +259,10 @@ for p in ('/etc/passwd', '/etc/hostname', '/proc/1/environ', '/proc/self/environ
 ### writing
 import os
 for p in ('/', '/var/tmp', '/dev/shm', '/usr/lib', os.path.dirname(os.__file__)):
-    try: open(p + '/mcp_grpo_probe', 'w'); print('BREACH'); os.remove(p + '/mcp_grpo_probe')
+    try:
+        open(p + '/mcp_grpo_probe', 'w')
+        print('BREACH')
+        os.remove(p + '/mcp_grpo_probe')
     except OSError: pass
 ### environment
 import os
@@ -267,7 +270,9 @@ if set(os.environ) - {ENVIRONMENT}: print('BREACH')
 ### network
 import socket
 for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
-    try: socket.socket(family); print('BREACH')
+    try:
+        socket.socket(family)
+        print('BREACH')
     except OSError: pass
 ### fork
 import os
@@ -275,31 +280,38 @@ if os.fork() == 0: os._exit(0)
 print('BREACH')
 ### thread
 import threading
-threading.Thread(target=str).start(); print('BREACH')
+threading.Thread(target=str).start()
+print('BREACH')
 ### program
 import subprocess, sys
-subprocess.run([sys.executable, '-c', '']); print('BREACH')
+subprocess.run([sys.executable, '-c', ''])
+print('BREACH')
 ### signal
 import os
 for pid in (1, os.getppid(), -1):
-    try: os.kill(pid, 0); print('BREACH')
+    try:
+        os.kill(pid, 0)
+        print('BREACH')
     except OSError: pass
 ### tracing
 import ctypes, os
 libc = ctypes.CDLL(None)
 if libc.ptrace(16, os.getppid(), 0, 0) == 0 or libc.unshare(0x10000000) == 0 or libc.prctl(4, 1) == 0: print('BREACH')
 ### memory
-bytearray(3 << 30); print('BREACH')
+bytearray(3 << 30)
+print('BREACH')
 ### disk
 f = open('big', 'wb')
 for _ in range(200): f.write(bytes(1 << 20))
 print('BREACH')
 ### open files
 import os
-files = [os.dup(0) for _ in range(500)]; print('BREACH')
+files = [os.dup(0) for _ in range(500)]
+print('BREACH')
 ### rights
 import os
-os.chmod('/usr/lib', 0o755); print('BREACH')
+os.chmod('/usr/lib', 0o755)
+print('BREACH')
 """
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #7b402d98

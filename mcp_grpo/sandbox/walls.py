@@ -11,7 +11,7 @@ import ctypes, glob, os, platform, re, signal, struct, subprocess, sys, sysconfi
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
-
+from itertools import chain
 KINDS = ("bubblewrap", "landlock")  # kinds of sandboxes, the stronger first
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #7db6465f
@@ -215,7 +215,8 @@ def _shared_libraries() -> list: return glob.glob(os.path.join(sys.base_prefix, 
 
 def readable_paths(packages: list) -> list:
     "All paths that Landlock lets a child read, those of the wanted packages included."
-    library = [entry.path for folder in library_folders() for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
+    library = []
+    for folder in library_folders(): library += [entry.path for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
     return [path for path in (*_SYSTEM, *library, *_shared_libraries(), *packages, "/dev/urandom") if os.path.exists(path)]
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #d9fe4d67
@@ -236,9 +237,13 @@ def bubblewrap_command(
 ) -> list:
     "The part of a command line before the interpreter. Raises `SandboxError` if bubblewrap is not installed."
     places = [*_SYSTEM, *_shared_libraries(), *library_folders(), interpreter]
-    hidden = [path for library in library_folders() for path in _package_folders(library)]
-    mounts = [("--ro-bind", p, p) for p in places if os.path.exists(p)] + [("--tmpfs", p) for p in hidden] + [("--ro-bind", p, p) for p in packages]
-    mounts += [("--remount-ro", p) for p in hidden] + [("--dev-bind", p, p) for p in ("/dev/null", "/dev/urandom")]
-    mounts += [("--ro-bind", path, place) for place, path in sources.items()] + [("--dir", folder), ("--remount-ro", "/")]
-    variables = [("--setenv", *pair) for pair in environment.items()]
-    return ["bwrap", *_flags(), *(word for option in (*mounts, *variables) for word in option)]
+    hidden = list(chain(*map(_package_folders, library_folders())))
+    options = [("--ro-bind", path, path) for path in places if os.path.exists(path)]
+    options += [("--tmpfs", path) for path in hidden]
+    options += [("--ro-bind", path, path) for path in packages]
+    options += [("--remount-ro", path) for path in hidden]
+    options += [("--dev-bind", path, path) for path in ("/dev/null", "/dev/urandom")]
+    options += [("--ro-bind", path, place) for place, path in sources.items()]
+    options += [("--dir", folder), ("--remount-ro", "/")]
+    options += [("--setenv", *pair) for pair in environment.items()]
+    return ["bwrap", *_flags(), *chain(*options)]
