@@ -16,6 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
+from filelock import FileLock, Timeout
+
 from ..config import Config, ConfigError, load_config, nearest, read_config, replace_file, save_config
 from ..rollout.trajectory import Trajectory
 
@@ -55,8 +57,8 @@ def read_lines(
 ) -> list[dict]:  # one for each whole line
     "Read every whole line of a JSON-lines file."
     if not Path(path).is_file(): return []
-    text = Path(path).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n")[:-1] if line]
+    lines = Path(path).read_bytes().split(b"\n")[:-1]  # bytes: the incomplete line may end within a character
+    return [json.loads(line) for line in lines if line]
 
 # %% ../../nbs/09_observe/00_track.ipynb #c8fd5674
 def free_folder(
@@ -74,8 +76,8 @@ def keep_lines(
 ) -> None:
     "Keep only the wanted whole lines of a JSON-lines file; the file is replaced as a whole."
     if not path.is_file(): return
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    replace_file(path, "".join(line + "\n" for line in lines if line and wanted(json.loads(line))))
+    lines = path.read_bytes().split(b"\n")[:-1]
+    replace_file(path, b"".join(line + b"\n" for line in lines if line and wanted(json.loads(line))))
 
 # %% ../../nbs/09_observe/00_track.ipynb #d6bb2b7a
 def assigned(source: str) -> dict[str, Any]:
@@ -129,10 +131,13 @@ class RunLog:
         steps: int = 0,  # finished steps of a resumed run; lines of later steps, which are played again, are removed
     ):
         self.folder, self.echo, self.also = Path(folder) if steps else free_folder(folder), echo, also
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(self.folder / ".lock")  # released by the system, too, when the process ends in whatever way
+        try: self.lock.acquire(timeout=0)
+        except Timeout: raise ConfigError(f"run: another process is writing to {self.folder.name!r}; wait until it has ended, or choose another name.") from None
         keep_lines(self.folder / "metrics.jsonl", lambda metrics: metrics["step"] <= steps)
         keep_lines(self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps)  # a key counts the steps before
         self.metrics = read_lines(self.folder / "metrics.jsonl")
-        self.folder.mkdir(parents=True, exist_ok=True)
         if cfg is not None: save_config(cfg, self.folder / "config.yaml")
         self.files = {name: open(self.folder / name, "a", encoding="utf-8") for name in LOGS}
 
@@ -154,6 +159,14 @@ class RunLog:
         self.metrics.append(metrics)
         if self.also: self.also(metrics)
 
+    def seconds_left(
+        self,
+        steps: int,  # of the whole run
+    ) -> float:
+        "How long the rest of the run takes, if its steps take as long as the last ten did on average; 0 before the first."
+        recent = [sum(metrics["seconds"].values()) for metrics in self.metrics[-10:] if metrics.get("seconds")]
+        return sum(recent) / len(recent) * (steps - self.metrics[-1]["step"]) if recent else 0.0
+
     def result(self, result: dict) -> None:
         "Write the result of the run."
         write_json(result, self.folder / "result.json")
@@ -161,6 +174,7 @@ class RunLog:
     def close(self) -> None:
         "Close the files; `metrics` stays readable."
         for file in self.files.values(): file.close()
+        self.lock.release()
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
