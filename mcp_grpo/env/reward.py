@@ -175,7 +175,8 @@ def _other_texts(task: Task, record: Record) -> list[str]:
         if event.ok and _writes(task, event.server, event.tool): break  # the results of this call and of later ones may repeat the message
         try: found |= set(_texts(json.loads(event.content))) if event.ok else set()
         except (ValueError, RecursionError): pass
-    return [text for text in found if len(_word_run(text).strip()) > 2 and not any(_has_words(said, text) for said in known)]
+    def is_known(text: str) -> bool: return any(_has_words(known_text, text) for known_text in known)
+    return [text for text in found if len(_word_run(text).strip()) > 2 and not is_known(text)]
 
 # %% ../../nbs/04_env/01_reward.ipynb #b753703a
 def _says(

@@ -38,7 +38,7 @@ class Failed(RuntimeError):
 def check_choice(
     name: str,  # the argument's name
     value: str,  # its value, as the model gave it
-    choices: Iterable[str],  # what is allowed; an empty string stands for no choice
+    choices: Iterable[str],  # allowed values; an empty string, meaning none, is not listed in the message
 ) -> None:
     "Raise `Refused`, with the choices, for a value that is not among them."
     if value not in choices: raise Refused(f"unknown {name} {value[:40]}; use {', '.join(filter(None, choices))}")

@@ -40,7 +40,12 @@ def _spans_of(day: str) -> dict[str, Any]:
 
 _SPANS = [_spans_of(day) for day in ALL_DAYS]
 TIMESPANS = tuple(_SPANS[0])
-_STARTS = {span: [i for i, (a, b) in enumerate(pairwise(_SPANS), 1) if a[span] != b[span]] for span in TIMESPANS}  # indices of the first days of all spans but the first
+
+def _starts_of(timespan: str) -> list[int]:
+    "The indices of the first days of all spans but the first."
+    return [i for i, (day, after) in enumerate(pairwise(_SPANS), 1) if day[timespan] != after[timespan]]
+
+_STARTS = {timespan: _starts_of(timespan) for timespan in TIMESPANS}
 
 def _bar(days: tuple[Bar, ...]) -> dict:
     "One bar for several days."

@@ -53,8 +53,9 @@ class PageIndex:
 
     def _match(self, words: list[str]) -> str:
         "An FTS5 query: any of the words, and at least one rare word if there are rare ones."
-        every, rare = (" OR ".join(f'"{w}"' for w in ws) for ws in (words, [w for w in words if 0 < self.holders(w) <= COMMON]))
-        return f"({rare}) AND ({every})" if rare else every
+        def any_of(chosen: list[str]) -> str: return " OR ".join(f'"{word}"' for word in chosen)
+        rare = [word for word in words if 0 < self.holders(word) <= COMMON]
+        return f"({any_of(rare)}) AND ({any_of(words)})" if rare else any_of(words)
 
     def search(
         self,

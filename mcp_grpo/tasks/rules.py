@@ -422,7 +422,8 @@ def first_tasks(
 
 def small_tasks(train: list[Task], validation: list[Task]) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "The part of the default tasks that ships with the package."
-    held_out, synonyms = ([task for task in validation if task.data_source == f"mcp_grpo/{name}"] for name in ("heldout", "synonyms"))
+    held_out = [task for task in validation if task.data_source == "mcp_grpo/heldout"]
+    synonyms = [task for task in validation if task.data_source == "mcp_grpo/synonyms"]
     return first_tasks(train, SMALL_TRAIN_COUNTS), first_tasks(held_out, SMALL_HELD_OUT_COUNTS) + first_tasks(synonyms, SMALL_SYNONYM_COUNTS)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #36b36b49
