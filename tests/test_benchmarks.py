@@ -11,7 +11,9 @@ pytestmark = pytest.mark.last
 def run_folders():
     "Folders below outputs/ that begin with `tiny-` belong to this test."
     def remove(): [shutil.rmtree(f) for f in (ROOT/"outputs").glob("tiny-*")]
-    remove(); yield; remove()
+    remove()
+    yield
+    remove()
 
 
 def test_quickstart(tmp_path, run_folders):

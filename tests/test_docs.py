@@ -12,7 +12,7 @@ from mcp_grpo.client.spec import from_mcp_servers
 from mcp_grpo.task import Task
 
 SMALL = "train.tasks_per_step=2,rollout.samples=2,evaluate.tasks=4"  # instead of a hundred episodes a step
-BOOKS = re.search(r"write_text\('''(.*?)'''", "".join(json.loads((ROOT / "nbs/guides/servers.ipynb").read_text())["cells"][3]["source"]), re.S)[1]
+BOOKS = re.search(r'write_text\("""(.*?)"""', "".join(json.loads((ROOT / "nbs/guides/servers.ipynb").read_text())["cells"][3]["source"]), re.S)[1]
 
 
 def pages() -> list[Path]:
