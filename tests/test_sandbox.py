@@ -131,8 +131,9 @@ def test_many_executions_leave_nothing():
             async def one(n):
                 async with Interpreter(box) as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
             async def many(first): return await asyncio.gather(*(one(first + i) for i in range(8)))
-            me, zygote = psutil.Process(), innermost(psutil.Process(box.zygote.process.pid))
             await many(0)
+            await asyncio.sleep(1)  # until the children that tested the walls, and those of these executions, have ended
+            me, zygote = psutil.Process(), innermost(psutil.Process(box.zygote.process.pid))
             before = me.num_fds(), zygote.memory_info().rss, len(descendants(zygote))
             for n in range(20): assert [r.value for r in await many(n)] == [str(n + i + 1) for i in range(8)]
             deadline = time.monotonic() + 30
