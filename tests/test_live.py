@@ -1,5 +1,5 @@
 "The live backends over a real socket, against APIs of our own that speak and fail as the real ones do; what arrives is what a session of ours says."
-import contextlib, importlib, json, subprocess, sys, time
+import contextlib, importlib, json, subprocess, sys
 
 import anyio
 import jsonschema
