@@ -97,7 +97,7 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
     refused = run_notebook(["train.steps=99", "seed=3"], resume=True)
     assert refused.returncode != 0 and "seed: the run has 0, not 3; a resumed run keeps its settings" in refused.said
     assert (tmp_path/"outputs/test/config.yaml").read_text() == as_configured
-    assert "train.steps: 500" in (tmp_path/"outputs/test/config-1.yaml").read_text()
+    assert "steps: 500" in (tmp_path/"outputs/test/config-1.yaml").read_text()
 
 
 def test_a_run_killed_at_any_moment_becomes_the_run_it_would_have_been(tmp_path):
