@@ -42,6 +42,7 @@ def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
     found = json.loads(results.read_text())
     assert set(found) == {"made_by", "date", "device", "versions", "rows"} and all(row in found["rows"] for row in kept)
     assert all({"id", "what", "value", "unit", "goal", "holds", "peer"} == set(row) for row in found["rows"])
+    assert not [row for row in found["rows"] if row["goal"].startswith("(")], "a row without a goal cannot fail"
     return found["rows"]
 
 
