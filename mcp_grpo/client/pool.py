@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio, mcp_types
 
-from .guard import Gate, Toolbox, backoff, check_pin, redact, server_secrets, translate
+from .guard import Gate, Toolbox, backoff, check_pin, longest_first, redact, server_secrets, translate
 from .session import Session, SessionError, ToolResult, run_sync
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server
 from .tape import Tape, TapedSession, TapeMiss
@@ -81,7 +81,8 @@ class ServerPool:
         self.sharing = spec.isolation == "shared"  # whether one session serves all episodes
         self.toolbox: Toolbox | None = None  # once the tools are known
         self.instructions = ""  # the server's own description
-        self.secrets = server_secrets(spec, dict(os.environ))
+        self.own_secrets = server_secrets(spec, dict(os.environ))
+        self.secrets = self.own_secrets  # to redact; in a pool those of the other servers too, which run on the same machine
         self.common: Session | None = None  # the session of a shared server
         self.spares: deque[tuple[float, Session]] = deque()  # (spare since, session)
         self.in_use = 0  # sessions that serve a single episode now
@@ -100,7 +101,7 @@ class ServerPool:
     @cached_property
     def digest(self) -> str:
         "Digest that identifies the server on a tape: its tools, which must be known, and its configuration."
-        identity = [self.toolbox.digest, settings_of(self.spec, self.secrets)]
+        identity = [self.toolbox.digest, settings_of(self.spec, self.own_secrets)]
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
 
     async def learn(self) -> None:
@@ -204,8 +205,7 @@ class ServerPool:
     async def _start(self) -> Session:
         "Open a new session."
         if self.spec.transport == "memory" and self._server is None:
-            self._server = make_server(self.spec)
-            self.secrets = server_secrets(self.spec, dict(os.environ))  # a live server may have just read its key into the environment
+            self._server = self._make_server()
         session = await Session(self.spec, self._server, self.toolbox, self._gate, self.secrets).open()
         try:
             if self.spec.isolation == "workdir": await session.process.settle()
@@ -214,6 +214,18 @@ class ServerPool:
             raise
         self.toolbox, self.instructions = self.toolbox or session.toolbox, self.instructions or session.instructions
         return session
+
+    def _make_server(self) -> Any:
+        "The server object of an in-memory server."
+        error = None
+        try: return make_server(self.spec)
+        except Exception as e: error = e
+        finally:
+            self.own_secrets = server_secrets(self.spec, dict(os.environ))  # the factory may have just read a key into the environment
+            self.secrets = longest_first(self.secrets, self.own_secrets)
+        reason = redact(str(error), self.secrets)
+        if isinstance(error, SpecError): raise SpecError(reason)
+        raise SessionError(self.spec.name, "crash", f"server '{self.spec.name}' could not be made ({type(error).__name__}: {reason}).")
 
     async def _spare(self) -> Session | None:
         "A spare session that still answers."
@@ -470,6 +482,8 @@ class Pool:
         if self._loop is not None: raise RuntimeError("the pool is open already; close it first.")
         self._loop = asyncio.get_running_loop()
         self._servers = {name: ServerPool(spec, self.tape) for name, spec in self.specs.items()}
+        secrets = longest_first(*(server.own_secrets for server in self._servers.values()))
+        for server in self._servers.values(): server.secrets = secrets
         return self
 
     async def stop(self) -> None:
