@@ -6,6 +6,8 @@ and `train` the main job on servers that tell theirs; `found` looks for them in 
 import asyncio, base64, json, logging, os, random, re, secrets, string, subprocess, sys, traceback
 from pathlib import Path
 
+import teller
+
 HERE = Path(__file__).parent
 PLANTED = {  # where each one is planted; "%" is its heart
     "environment": {"OPENAI_API_KEY": "sk-%", "PLANTED_TOKEN": 'quo"ted/%+=', "DATABASE_URL": "postgres://me:%@host/db"},
@@ -118,7 +120,7 @@ def train(folder: Path, overrides: str, level: str = "DEBUG") -> dict[str, str]:
 
 def spellings(heart: str) -> list[bytes]:
     "How a heart may stand in a file: as it is, in hexadecimal digits, in base64 after 0, 1 and 2 other characters."
-    inside = [base64.b64encode(b"x" * before + heart.encode()).decode().rstrip("=")[(before + 2) // 2 + before // 2:-2] for before in range(3)]
+    inside = [base64.b64encode(b"x" * before + heart.encode()).decode().rstrip("=")[(0, 2, 3)[before]:-2] for before in range(3)]
     return [text.encode() for spelling in (heart, heart.encode().hex(), *inside) for text in {spelling, spelling.upper() if spelling == heart else spelling}]
 
 
@@ -162,15 +164,13 @@ async def main(values: dict):
 
 
 async def tell_all(values: dict, level: str):
-    import teller
-
     from mcp_grpo.client.pool import Pool
     from mcp_grpo.client.session import SessionError
     from mcp_grpo.client.spec import ServerSpec
     from mcp_grpo.client.tape import Tape
 
     logging.basicConfig(filename="log", level=level)
-    web = subprocess.Popen([sys.executable, HERE/"teller.py", "--http"], stdout=subprocess.PIPE, text=True)
+    web = subprocess.Popen([sys.executable, HERE/"teller.py", "--http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     entries = tellers(values, int(web.stdout.readline()))
     entries["stdio"] |= {"command": sys.executable, "args": [str(HERE/"teller.py"), *entries["stdio"]["args"]]}
     entries["memory"]["server"] = "teller:make_server"
