@@ -1,6 +1,5 @@
 "What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no process is left."
 import json, os, subprocess, sys, tempfile, time
-from pathlib import Path
 
 import anyio
 import pytest
@@ -150,18 +149,18 @@ def test_nor_does_a_read_that_fails():
 
 # ---- what a server leaves on the disk
 
-def test_a_folder_too_deep_for_python_is_removed():
+def test_a_folder_too_deep_for_python_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other clients make folders in the usual place
     async def use():
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1)}) as pool:
             for _ in range(2):
                 async with await pool.lease(["faulty"]) as lease:
                     found = json.loads((await lease.call("faulty", "notes")).content)
                     dug = await lease.call("faulty", "dig", {"levels": 1500})
-            return found, dug
-    before = set(Path(tempfile.gettempdir()).glob("mcp-*"))
-    found, dug = anyio.run(use)
+            return found, dug, list(tmp_path.iterdir())
+    found, dug, made = anyio.run(use)
     assert found == {"notes": [], "files": []} and dug.content == "done"
-    assert not set(Path(tempfile.gettempdir()).glob("mcp-*")) - before
+    assert made and not list(tmp_path.iterdir())
 
 
 def test_a_session_that_cannot_be_made_ready_is_closed(monkeypatch):
