@@ -87,6 +87,7 @@ class ServerPool:
         self.spares: deque[tuple[float, Session]] = deque()  # (spare since, session)
         self.in_use = 0  # sessions that serve a single episode now
         self.closed = False
+        self.failed: Session | None = None  # the last one of which a call failed
         bounded = spec.transport == "stdio" and not self.sharing
         self._slots = anyio.Semaphore(spec.processes, fast_acquire=True) if bounded else None
         self._gate, self._server, self._lock = Gate(spec), None, anyio.Lock(fast_acquire=True)
@@ -345,6 +346,7 @@ class LeasedSession:
             else:
                 self._calls += 1
                 result = await session.send(tool, arguments)
+                if result.is_error or result.fault: server.failed = session
                 if not result.sent and server.sharing and not self.released and not server.closed: continue  # another episode's call ended the shared session before this call was sent
             again = result.fault and spec.repeatable(tool) and attempt < spec.retries and not self.released
             if not again or not (session is None or session.alive or await self._replace(session)): return result
@@ -583,6 +585,11 @@ class Pool:
     def instructions(self) -> dict[str, str]:  # by server; non-empty ones
         "Each server's own description, such as the source of its data or the sandbox it runs; for the records of a run."
         return {name: server.instructions for name, server in self._servers.items() if server.instructions}
+
+    def error_output(self, name: str) -> str:
+        "The end of the error output of the server's process of which a call failed last, without secrets; empty if there is none."
+        failed = self._servers[name].failed
+        return failed.error_output if failed else ""
 
     def stats(self) -> dict[str, int]:
         "The number of leases, of open sessions (leased, shared or spare), and of spares."
