@@ -6,9 +6,9 @@
 __all__ = ['Device', 'ClipBound', 'Weight', 'ASSIGNMENT', 'ASSETS', 'PACKAGED', 'SECTIONS', 'MAY_CHANGE', 'ConfigError',
            'Section', 'default_device', 'ModelConfig', 'DataConfig', 'ServersConfig', 'RolloutConfig', 'TrainConfig',
            'EvaluateConfig', 'Config', 'nearest', 'dotted_fields', 'unknown_field', 'explain', 'read_yaml',
-           'parse_overrides', 'asset', 'experiment', 'find_path', 'settle_data', 'load_dotenv', 'read_settings',
-           'preset_path', 'merge_settings', 'load_config', 'WriteError', 'writing', 'replace_file', 'save_config',
-           'read_config', 'changed_settings', 'check_unchanged']
+           'parse_overrides', 'asset', 'experiment', 'find_path', 'settle_data', 'project_root', 'load_dotenv',
+           'read_settings', 'preset_path', 'merge_settings', 'load_config', 'WriteError', 'writing', 'replace_file',
+           'save_config', 'read_config', 'changed_settings', 'check_unchanged']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
 import difflib, functools, importlib.resources, os, re, reprlib
@@ -82,7 +82,8 @@ class RolloutConfig(Section):
     max_new_tokens: int = Field(72, ge=1, description="largest number of tokens sampled in one turn")
     max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
     deterministic: bool = Field(True, description="decode in rounds with a barrier, so that a rerun gives the same tokens")
-    engine: str = Field("hf", description="a name in the registry of `rollout.engine`")
+    engine: str = Field("hf", description="hf, vllm, or auto: vllm where it is installed and can sample the policy, else hf")
+    gpu_memory: float = Field(0.4, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
 ClipBound = Annotated[float | None, BeforeValidator(lambda value: None if value == "null" else value)]
@@ -252,6 +253,14 @@ def settle_data(
         path = getattr(cfg.data, name)
         found = find_path(path, "task file")
         if path in PACKAGED and found == asset(PACKAGED[path]): setattr(cfg.data, name, ASSETS + PACKAGED[path])
+
+# %% ../nbs/00_core/00_config.ipynb #e4ed0fde
+def project_root(
+    start: str | Path = "",  # folder to start from; empty: the working folder
+) -> Path:  # absolute
+    "The nearest folder upwards that has `experiments/`; without one, the folder to start from."
+    here = Path(start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
 
 # %% ../nbs/00_core/00_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
