@@ -275,6 +275,22 @@ def test_no_secret_comes_out(tmp_path):
     assert not leaky.found(tmp_path, hearts)
 
 
+def test_no_unforeseen_secret_comes_out(tmp_path):
+    hearts = leaky.run_unforeseen(tmp_path)
+    said = (tmp_path/"stdout").read_text()
+    assert len(hearts) >= 30 and len(leaky.UNFORESEEN) == 8 and (tmp_path/"log").read_text().count("DEBUG:") > 100
+    assert said.count("[redacted]") > 1000 and "DefaultEndpointsProtocol" not in said and "/etc/ssl" in said and "eu-west" not in said
+    assert not leaky.found(tmp_path, hearts)
+
+
+def test_planted_secrets_can_be_found(tmp_path):
+    hearts, values = leaky.plant(leaky.UNFORESEEN)
+    for name, say in leaky.teller.WAYS.items():
+        (tmp_path/name).write_text("\n".join(say(value) for group in values.values() for value in group.values()))
+        found = leaky.found(tmp_path, hearts)
+        assert [heart for heart in hearts if f"{heart} in {name}" not in found] in ([], ["env BASIC"]), name  # base64 in base64
+
+
 def test_a_secret_in_a_tool_list_is_cut_out():
     async def use(lease): return lease.tools("faulty")["ok"].description
     assert anyio.run(with_lease, faulty(env={"PHRASE_TOKEN": "as it came"}), use) == "The text, [redacted]."
