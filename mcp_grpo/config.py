@@ -6,8 +6,8 @@
 __all__ = ['Device', 'ClipBound', 'Weight', 'ASSIGNMENT', 'PACKAGED', 'SECTIONS', 'ConfigError', 'Section', 'default_device',
            'ModelConfig', 'DataConfig', 'ServersConfig', 'RolloutConfig', 'TrainConfig', 'EvaluateConfig', 'Config',
            'nearest', 'dotted_fields', 'unknown_field', 'explain', 'read_yaml', 'parse_overrides', 'asset',
-           'experiment', 'find_path', 'load_dotenv', 'read_settings', 'preset_path', 'merge_settings', 'load_config',
-           'replace_file', 'save_config', 'read_config']
+           'experiment', 'find_path', 'project_root', 'load_dotenv', 'read_settings', 'preset_path', 'merge_settings',
+           'load_config', 'replace_file', 'save_config', 'read_config']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
 import difflib, importlib.resources, os, re, reprlib
@@ -240,6 +240,14 @@ def find_path(
     for candidate in tried:
         if candidate.exists(): return candidate
     raise ConfigError(f"the {what} {str(path)!r} does not exist; it was looked for in {here} and the folders above it.")
+
+# %% ../nbs/00_core/00_config.ipynb #e4ed0fde
+def project_root(
+    start: str | Path = "",  # folder to start from; empty: the working folder
+) -> Path:  # absolute
+    "The nearest folder upwards that has `experiments/`; without one, the folder to start from."
+    here = Path(start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
 
 # %% ../nbs/00_core/00_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
