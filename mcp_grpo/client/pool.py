@@ -22,7 +22,7 @@ from .guard import Gate, Toolbox, backoff, check_pin, longest_first, redact, ser
 from .session import Session, SessionError, ToolResult, run_sync
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server
 from .tape import Tape, TapedSession, TapeMiss
-from ..config import Config, ConfigError, find_path, nearest
+from ..config import Config, ConfigError, find_path, nearest, project_root
 
 log = logging.getLogger(__name__)
 
@@ -610,15 +610,14 @@ class Pool:
 # %% ../../nbs/01_client/06_pool.ipynb #991bc398
 def open_pool(
     cfg: Config,  # its section `servers` is used
-    root: str | Path | None = None,  # base of a relative tape path; None takes the nearest folder with `experiments/`, else the working folder
+    root: str | Path | None = None,  # base of a relative tape path; None takes `project_root()`
 ) -> Pool:  # open; `close` it, or use it in a `with` statement
     "The pool of a run: embedded servers, server file, pins and tape as configured."
-    settings, here = cfg.servers, Path.cwd()
+    settings = cfg.servers
     specs = embedded_specs(settings.names, settings.transport, settings.world_seed)
     if settings.file: specs |= from_mcp_servers(find_path(settings.file, "server file"))
     for name in settings.pins:
         if name not in specs: raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
     specs = {name: spec.model_copy(update={"pin": settings.pins.get(name, spec.pin)}) for name, spec in specs.items()}
-    if root is None: root = next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
-    tape = Tape(Path(root)/settings.tape, settings.tape_mode) if settings.tape else None
+    tape = Tape(Path(root or project_root())/settings.tape, settings.tape_mode) if settings.tape else None
     return Pool(specs, tape, owns_tape=True).open()
