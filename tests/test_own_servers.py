@@ -21,14 +21,14 @@ server.run("stdio")
 
 
 def guide_blocks():
-    "The JSON blocks of the guides on servers and tasks: a server list, one with fields of ours, a task row."
+    "The JSON blocks of the guides on servers and tasks: a server list, two with fields of ours, a task row."
     cells = [cell for guide in ("servers", "tasks") for cell in json.loads((ROOT / f"nbs/guides/{guide}.ipynb").read_text())["cells"] if cell["cell_type"] == "markdown"]
     return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", "\n".join("".join(cell["source"]) for cell in cells), re.S)]
 
 
 def guide_example(folder):
     "The guides' server list and task row, as files, with the server they speak of."
-    servers, _, row = guide_blocks()
+    servers, *_, row = guide_blocks()
     held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
     (folder/".venv").symlink_to(sys.prefix)
     (folder/"books_server.py").write_text(BOOKS)
