@@ -81,7 +81,7 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, ge=1e-3, description="sampling temperature in training; there is no top-k or top-p")
     max_new_tokens: int = Field(72, ge=1, description="largest number of tokens sampled in one turn")
     max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
-    deterministic: bool = Field(True, description="decode in rounds with a barrier, so that a rerun gives the same tokens")
+    deterministic: bool = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only")
     engine: str = Field("hf", description="hf, vllm, or auto: vllm where it is installed and can sample the policy, else hf")
     gpu_memory: float = Field(0.4, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
 
