@@ -65,7 +65,6 @@ def of_trl(groups, tmp_path, moved=None, reference=None, beta=0.0, **settings):
     trainer = trl.GRPOTrainer(model=model(), reward_funcs=reward, args=args, train_dataset=data, processing_class=tokenizer, rollout_func=rollout)
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
-    if reference is not None: trainer.beta, trainer.ref_model = beta, reference
     if "vllm_importance_sampling_mode" in settings:  # TRL corrects only what vLLM sampled
         generate = trainer._generate
 
@@ -76,12 +75,16 @@ def of_trl(groups, tmp_path, moved=None, reference=None, beta=0.0, **settings):
 
         trainer._generate = generate_as_vllm
     inputs = trainer._generate_and_score_completions([{"prompt": "w3"} for _ in played])
-    if moved is not None:
-        with torch.no_grad():
-            mask = inputs["completion_mask"]
-            inputs["old_per_token_logps"] = trainer._get_per_token_logps_and_entropies(
-                trainer.model, torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1), torch.cat([inputs["prompt_mask"], mask], 1), mask.shape[1])[0]
-        trainer.model.load_state_dict(moved.state_dict())
+
+    def logprobs(weights):
+        trainer.model.load_state_dict(weights.state_dict())
+        mask = inputs["completion_mask"]
+        ids, attention = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1), torch.cat([inputs["prompt_mask"], mask], 1)
+        with torch.no_grad(): return trainer._get_per_token_logps_and_entropies(trainer.model, ids, attention, mask.shape[1])[0]
+
+    if reference is not None: trainer.beta, inputs["ref_per_token_logps"] = beta, logprobs(reference)
+    if moved is not None: inputs["old_per_token_logps"] = logprobs(model())
+    trainer.model.load_state_dict((moved or model()).state_dict())
     trainer.model.zero_grad()
     loss = trainer._compute_loss(trainer.model, inputs)
     loss.backward()
