@@ -1,6 +1,5 @@
 "What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no process is left."
 import json, os, subprocess, sys, tempfile, time
-from pathlib import Path
 
 import anyio
 import psutil
@@ -151,18 +150,18 @@ def test_nor_does_a_read_that_fails():
 
 # ---- what a server leaves on the disk
 
-def test_a_folder_too_deep_for_python_is_removed():
+def test_a_folder_too_deep_for_python_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other clients make folders in the usual place
     async def use():
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1)}) as pool:
             for _ in range(2):
                 async with await pool.lease(["faulty"]) as lease:
                     found = json.loads((await lease.call("faulty", "notes")).content)
                     dug = await lease.call("faulty", "dig", {"levels": 1500})
-            return found, dug
-    before = set(Path(tempfile.gettempdir()).glob("mcp-*"))
-    found, dug = anyio.run(use)
+            return found, dug, list(tmp_path.iterdir())
+    found, dug, made = anyio.run(use)
     assert found == {"notes": [], "files": []} and dug.content == "done"
-    assert not set(Path(tempfile.gettempdir()).glob("mcp-*")) - before
+    assert made and not list(tmp_path.iterdir())
 
 
 def test_a_session_that_cannot_be_made_ready_is_closed(monkeypatch):
@@ -274,6 +273,22 @@ def test_no_secret_comes_out(tmp_path):
     hearts = leaky.run(tmp_path)
     assert len(hearts) == 10 and "[redacted]" in (tmp_path/"stdout").read_text()
     assert not leaky.found(tmp_path, hearts)
+
+
+def test_no_unforeseen_secret_comes_out(tmp_path):
+    hearts = leaky.run_unforeseen(tmp_path)
+    said = (tmp_path/"stdout").read_text()
+    assert len(hearts) >= 30 and len(leaky.UNFORESEEN) == 8 and (tmp_path/"log").read_text().count("DEBUG:") > 100
+    assert said.count("[redacted]") > 1000 and "DefaultEndpointsProtocol" not in said and "/etc/ssl" in said and "eu-west" not in said
+    assert not leaky.found(tmp_path, hearts)
+
+
+def test_planted_secrets_can_be_found(tmp_path):
+    hearts, values = leaky.plant(leaky.UNFORESEEN)
+    for name, say in leaky.teller.WAYS.items():
+        (tmp_path/name).write_text("\n".join(say(value) for group in values.values() for value in group.values()))
+        found = leaky.found(tmp_path, hearts)
+        assert [heart for heart in hearts if f"{heart} in {name}" not in found] in ([], ["env BASIC"]), name  # base64 in base64
 
 
 def test_a_secret_in_a_tool_list_is_cut_out():

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
 import anyio, mcp_types
 from anyio.from_thread import BlockingPortal
@@ -26,7 +26,7 @@ from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
-from pydantic import FailFast, ValidationError
+from pydantic import ValidationError
 
 from .guard import (FAULT_OF_CODE, TOO_LARGE, Gate, Pause, PinError, Toolbox, check_pin, finite, http_client, load_validator, redact,
                                    result_size, server_secrets, tools_digest, translate)
@@ -233,10 +233,6 @@ def live_sessions() -> int:
 WORKDIR = "/workdir"  # the path that the model and the tape see for a process's working folder
 LARGE = 100_000  # characters beyond which work on a text is done in a thread
 
-class _Answer(mcp_types.CallToolResult):
-    "A result that is refused at its first mistake: to find and describe all of thousands takes long."
-    content: Annotated[list[mcp_types.ContentBlock], FailFast()]
-
 # %% ../../nbs/01_client/04_session.ipynb #d16ebe51
 class Session:
     "One MCP session, for the event loop that it was opened on: `open`, `call`, `close`, or `async with`."
@@ -420,7 +416,7 @@ class Session:
             self._pending.add(scope)
             try:
                 if wait: await anyio.sleep(wait)
-                return self._result(tool, await self._client.send_request(request, _Answer))
+                return self._result(tool, await self._client.send_request(request, mcp_types.CallToolResult))
             except asyncio.CancelledError:  # the server may still be working on the call
                 self.healthy = False
                 raise

@@ -26,17 +26,17 @@ PAYLOADS = {  # mode: (how it ends, the answer to the request `id`), over every 
     "many keys": (FAULT, lambda id: answer(id, rows("{" + ",".join(f'"{i}":0' for i in range(350_000)) + "}"))),
     "the same key again and again": (FAULT, lambda id: answer(id, rows("{" + '"a":0,' * 600_000 + '"a":0}'))),
     "empty text blocks": (FAULT, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"text","text":""}'] * 140_000))),
-    "as many blocks as are let through": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"text","text":""}'] * 7_900))),
-    "blocks of no known kind": (FAULT, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"x","text":""}'] * 7_900))),
-    "resource links": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"resource_link","name":"a","uri":"b:c"}'] * 6_500))),
-    "annotations": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"text","text":"","annotations":{}}'] * 6_000))),
-    "as many lists as are let through": (OK, lambda id: answer(id, rows("[]," * 19_900 + "0"))),
-    "as many keys as are let through": (OK, lambda id: answer(id, rows("{" + ",".join(f'"{i}":0' for i in range(19_900)) + "}"))),
+    "as many blocks as are let through": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"text","text":""}'] * 5_900))),
+    "blocks of no known kind": (FAULT, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"x","text":""}'] * 5_900))),
+    "resource links": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"resource_link","name":"a","uri":"b:c"}'] * 4_200))),
+    "annotations": (ANY, lambda id: answer(id, '{"content":[%s]}' % ",".join(['{"type":"text","text":"","annotations":{}}'] * 3_600))),
+    "as many lists as are let through": (OK, lambda id: answer(id, rows("[]," * 14_900 + "0"))),
+    "as many keys as are let through": (OK, lambda id: answer(id, rows("{" + ",".join(f'"{i}":0' for i in range(14_900)) + "}"))),
     "values in _meta": (FAULT, lambda id: answer(id, text("x", ',"_meta":{"a":[%s0]}' % ("{}," * 900_000)))),
     "deeply nested": (FAULT, lambda id: answer(id, rows("[" * 1_900_000 + "]" * 1_900_000))),
-    "nested, few enough": (FAULT, lambda id: answer(id, rows("[" * 30_000 + "]" * 30_000))),
+    "nested, few enough": (FAULT, lambda id: answer(id, rows("[" * 29_000 + "]" * 29_000))),
     "NaN and Infinity": (OK, lambda id: answer(id, rows("NaN,-Infinity,1e999,1"))),
-    "many NaN": (OK, lambda id: answer(id, rows("NaN," * 30_000 + "0"))),
+    "many NaN": (OK, lambda id: answer(id, rows("NaN," * 28_000 + "0"))),
     "an integer of millions of digits": (ANY, lambda id: answer(id, rows("7" * 3_900_000))),
     "a fraction of millions of digits": (ANY, lambda id: answer(id, rows("0." + "7" * 3_900_000))),
     "a long text": (OK, lambda id: answer(id, text("x" * 3_900_000))),
@@ -69,7 +69,7 @@ LISTS = {  # kind: (whether a session can be opened, the pages of the list)
     "20 pages": (False, lambda: [[{"name": f"t{p}-{i}", "inputSchema": {"type": "object"}} for i in range(4_000)] for p in range(20)]),
     "pages without an end": (True, lambda: [[TOOL]] + [[]] * 200),
     "a schema of many values": (False, lambda: [[TOOL | {"inputSchema": {"type": "object", "enum": [[]] * 1_000_000}}]]),
-    "large schemas on every page": (False, lambda: [[{"name": f"t{p}", "inputSchema": {"type": "object", "enum": [0] * 36_000}}] for p in range(20)]),
+    "large schemas on every page": (False, lambda: [[{"name": f"t{p}", "inputSchema": {"type": "object", "enum": [0] * 28_000}}] for p in range(20)]),
     "a deep schema": (True, lambda: [[TOOL, {"name": "deep", "inputSchema": {"type": "object", "properties": json.loads('{"a":' * 90 + "{}" + "}" * 90)}}]]),
     "a long description": (True, lambda: [[TOOL | {"description": "d" * 1_900_000}]]),
     "NaN in a schema": (True, lambda: [[TOOL, {"name": "nan", "inputSchema": {"type": "object", "properties": {"x": {"default": float("nan")}}}}]]),
@@ -212,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
         fine = answer(id, text("done"))
         many = b'data: {"jsonrpc":"2.0","method":"x","params":{"a":[%s0]}}\n\n'
         if mode == "an event of many values": self.events(many % (b"0," * 1_900_000))
-        elif mode == "many values in many events": self.events(*[many % (b"[]," * 18_000)] * 200, b"data: " + fine + b"\n\n")
+        elif mode == "many values in many events": self.events(*[many % (b"[]," * 14_000)] * 200, b"data: " + fine + b"\n\n")
         elif mode == "an event without an end": self.events(*[b"data: " + b"x" * MB] * 40)
         elif mode == "comments": self.events(*[b":\n\n" * 300_000] * 40)
         elif mode == "pings in the answer":
