@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AFTER_HEAD', 'tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights',
-           'Policy', 'find_device', 'open_policy']
+           'Policy', 'find_device', 'loading', 'open_tokenizer', 'adapt', 'check_model', 'open_policy']
 
 # %% ../../nbs/06_model/00_policy.ipynb #ecde3030
 import copy
@@ -15,7 +15,7 @@ from typing import Iterator, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, asset
 
@@ -257,18 +257,57 @@ def find_device(
     if name not in ("auto", *available): raise PolicyError(f"model.device is {name!r}, which is not there; this machine has {', '.join(available)}.")
     return available[0] if name == "auto" else name
 
+@contextmanager
+def loading(
+    name: str,  # the model's, as configured
+) -> Iterator[str]:  # what `from_pretrained` takes
+    "Inside, whatever a loading library raises becomes a `PolicyError`."
+    try: yield str(asset("tiny")) if name == "tiny" else name
+    except PolicyError: raise
+    except Exception as e:
+        why = (str(e).splitlines() or [type(e).__name__])[0]
+        if (Path(name) / "config.json").is_file():
+            raise PolicyError(f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save or copy it again ({why})") from e
+        raise PolicyError(f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a folder with a saved model, nor a name "
+                          f"that can be reached from here ({why})") from e
+
+def open_tokenizer(
+    name: str,  # the model's, as configured
+) -> PreTrainedTokenizerBase:
+    "Load a model's tokenizer; a folder without one is refused, for which transformers would make an empty one."
+    with loading(name) as where: tokenizer = AutoTokenizer.from_pretrained(where)
+    files = tokenizer.vocab_files_names.values()
+    if Path(where).is_dir() and not any((Path(where) / file).is_file() for file in files):
+        raise PolicyError(f"The folder {name!r} has no tokenizer: copy the files of the model's tokenizer into it ({', '.join(files)}).")
+    return tokenizer
+
+def adapt(
+    model: nn.Module,  # a causal language model
+    cfg: Config,  # section `model`
+) -> nn.Module:
+    "The model with the adapter that the configuration asks for, if it does."
+    m = cfg.model
+    return add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets) if m.weights == "lora" else model
+
+def check_model(
+    cfg: Config,  # sections `model` and `rollout`
+) -> PreTrainedTokenizerBase:  # the model's
+    "Refuse a model that does not fit the configuration, with a `PolicyError`; reads no weights."
+    find_device(cfg.model.device)
+    with loading(cfg.model.name) as where:
+        config = AutoConfig.from_pretrained(where)
+        with torch.device("meta"): model = AutoModelForCausalLM.from_config(config)
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if longest and cfg.rollout.max_tokens > longest:
+        raise PolicyError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most {longest} tokens: set rollout.max_tokens={longest} or less.")
+    Policy(adapt(model, cfg))
+    return open_tokenizer(cfg.model.name)
+
 def open_policy(
     cfg: Config,  # section `model`
 ) -> Policy:
     "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
     m = cfg.model
     device = find_device(m.device)
-    where = str(asset("tiny")) if m.name == "tiny" else m.name
-    try:
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, m.dtype))
-        tokenizer = AutoTokenizer.from_pretrained(where)
-    except (OSError, ValueError) as e:
-        raise PolicyError(f"The model {m.name!r} cannot be loaded: it is neither 'tiny', nor a folder with a saved model, nor a name "
-                          f"that can be reached from here ({str(e).splitlines()[0]})") from e
-    if m.weights == "lora": model = add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets)
-    return Policy(model.to(device).eval(), tokenizer, m.name)
+    with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, m.dtype))
+    return Policy(adapt(model, cfg).to(device).eval(), open_tokenizer(m.name), m.name)
