@@ -1,6 +1,5 @@
 "Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
 import json, os, re, subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, run, train_command
@@ -36,6 +35,10 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({"dry_run": "yes"}, [], r"dry_run: 'yes' is not of type bool"),
     ({"run": 7}, [], r"run: 7 is not of type str; papermill takes it as text with -r run 7"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
+    ({}, ["model.weights=lora", "model.lora_targets=q_prj"], r"model\.lora_targets: .*q_prj"),
+    ({}, ["rollout.max_tokens=2000"], r"rollout\.max_tokens is 2000, and the model 'tiny' reads at most 1024 tokens"),
+    ({}, ["rollout.max_tokens=64"], r"the prompt of task .* has \d+ tokens, and an episode may have 64"),
+    ({"run": "none", "resume": True}, [], r"there is no run 'none' to go on with"),
 ]
 ROWS = [
     ("no id", r"row 2.*task_id"),
@@ -64,20 +67,13 @@ def start(case, folder):
     return run(train_command(folder, parameters, overrides), folder)
 
 
-@pytest.fixture(scope="module")
-def refusals(tmp_path_factory):
-    "All of them, two at a time."
-    folders = [tmp_path_factory.mktemp("refusal") for _ in CASES]
-    with ThreadPoolExecutor(2) as two: return list(zip(two.map(start, CASES, folders), folders))
-
-
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[str(c[-1])[:40] for c in CASES])
-def test_wrong_input_is_refused(refusals, case):
-    done, folder = refusals[case]
+@pytest.mark.parametrize("case", CASES, ids=[str(c[-1])[:40] for c in CASES])
+def test_wrong_input_is_refused(case, tmp_path):
+    done = start(case, tmp_path)
     assert done.returncode != 0
-    assert re.search(CASES[case][-1], done.said.strip().splitlines()[-1]), done.said[-500:]
-    assert not (folder/"outputs").exists()
-    loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
+    assert re.search(case[-1], done.said.strip().splitlines()[-1]), done.said[-500:]
+    assert not (tmp_path/"outputs").exists()
+    loads = [c for c in json.loads((tmp_path/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 
@@ -85,6 +81,12 @@ def test_missing_model(run_notebook, tmp_path):
     done = run_notebook(model=str(tmp_path/"no-model"))
     assert done.returncode != 0 and "no-model" in done.said.strip().splitlines()[-1]
     assert not (tmp_path/"outputs").exists()
+
+
+def test_outputs_that_cannot_be_written(run_notebook, tmp_path):
+    (tmp_path/"outputs").write_text("a file")
+    done = run_notebook()
+    assert done.returncode != 0 and "outputs/test cannot be written, because" in done.said.strip().splitlines()[-1]
 
 
 def test_a_dry_run_checks_and_stops(run_notebook, tmp_path):
@@ -111,9 +113,15 @@ def test_make_keeps_a_finished_run(tmp_path):
     finished = tmp_path/"outputs/mine"
     finished.mkdir(parents=True)
     for name in ("metrics.jsonl", "train.ipynb"): (finished/name).write_text("as it was")
-    done = subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", "RUN=mine"], cwd=tmp_path, capture_output=True, text=True)
+    def make(*words): return subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", *words], cwd=tmp_path, capture_output=True, text=True)
+    done = make("RUN=mine")
     assert done.returncode == 2 and "outputs/mine already holds a run" in done.stdout + done.stderr
     assert (finished/"train.ipynb").read_text() == "as it was"
+    done = make("RUN=mein", "ARGS=-p resume True")
+    assert done.returncode == 2 and "There is no run outputs/mein to go on with" in done.stdout + done.stderr
+    assert not (tmp_path/"outputs/mein").exists()
+    (finished/"metrics.jsonl").write_text("")  # killed before its first step: it starts again (papermill is not in this folder)
+    assert ".venv/bin/papermill" in make("RUN=mine").stderr
 
 
 def test_make_names_a_run_once():

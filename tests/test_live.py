@@ -1,10 +1,10 @@
 "The live backends over a real socket, against APIs of our own that speak and fail as the real ones do; what arrives is what a session of ours says."
-import contextlib, importlib, json, subprocess, sys, time
+import contextlib, importlib, json, subprocess, sys
 
 import anyio
 import jsonschema
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 import fake_apis
@@ -47,9 +47,9 @@ TRIES = {  # every tool, and the result
         ("fmp_get_company_profile", {"symbol": "AAPL"},
          {"symbol": "AAPL", "companyName": "Apple Inc.", "sector": "Technology", "ceo": "Timothy D. Cook", "city": "Cupertino"}),
         ("fmp_get_income_statement", {"symbol": "AAPL"},
-         {"symbol": "AAPL", "statements": [{"year": 2024, "revenue": 391035000000, "costs": 297299000000, "netIncome": 93736000000}]}),
+         {"symbol": "AAPL", "statements": [{"year": 2024, "revenue": 391035000000, "costs": 267819000000, "netIncome": 93736000000}]}),
         ("fmp_get_income_statement", {"symbol": "AAPL", "period": "quarter"},
-         {"symbol": "AAPL", "statements": [{"year": 2025, "quarter": 1, "revenue": 124300000000, "costs": 87970000000, "netIncome": 36330000000}]}),
+         {"symbol": "AAPL", "statements": [{"year": 2025, "quarter": 1, "revenue": 124300000000, "costs": 81468000000, "netIncome": 36330000000}]}),
         ("fmp_search_ticker", {"query": "AAPL"}, {"results": [{"symbol": "AAPL", "name": "Apple Inc."}]}),
         ("fmp_search_ticker", {"query": "Apple Inc"}, {"results": [{"symbol": "AAPL", "name": "Apple Inc."}]}),
         ("fmp_get_market_gainers", {}, {"results": [{"symbol": "LUMO", "change": 29.13}] * 3}),
@@ -108,7 +108,7 @@ def slack_command(url: str, **more) -> list:
 def live(name: str, monkeypatch, timeout: float = 15.0):
     "The spec of a live server, and the API that it asks."
     package, variable = SERVICES[name][:2]
-    pytest.importorskip(package, reason="the client of a live service (pip install 'mcp-grpo[live]')")
+    needs(package)
     monkeypatch.setenv(variable, KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with serving(getattr(fake_apis, name)) as api:
@@ -121,12 +121,12 @@ def live(name: str, monkeypatch, timeout: float = 15.0):
 
 
 def calls(spec: ServerSpec, tries: list):
-    "The tools as they are listed, each call's result, and how long the gate stays shut afterwards. The session itself redacts nothing."
+    "The tools as they are listed, each call's result, and how long the session pauses afterwards. The session itself redacts nothing."
     async def talk():
         with anyio.fail_after(120):
             async with Session(spec, secrets=[]) as session:
                 results = [await session.call(tool, arguments) for tool, arguments in tries]
-                return session.tools, results, session.gate.paused_until - time.monotonic()
+                return session.tools, results, session.pause.left
     return anyio.run(talk)
 
 
@@ -148,7 +148,7 @@ def test_answers_have_the_shape_of_the_embedded_servers(name, monkeypatch):
 @pytest.mark.parametrize("name", SERVICES)
 def test_each_failure_arrives_as_whose_fault_it_is(name, monkeypatch):
     _, variable, tool, about, missing = SERVICES[name]
-    for failures in ([f for f in FAULTS if f not in SLOW], SLOW):  # the one that shuts the gate is the last
+    for failures in ([f for f in FAULTS if f not in SLOW], SLOW):  # the one that asks for a pause is the last
         with live(name, monkeypatch, timeout=1.5 if failures is SLOW else 15.0) as (spec, _):
             _, results, shut = calls(spec, [(tool, about(failure)) for failure in failures])
         for failure, found in zip(failures, results):
@@ -156,7 +156,7 @@ def test_each_failure_arrives_as_whose_fault_it_is(name, monkeypatch):
             assert KEY not in str(found)
             if failure in ("E401", "E403"): assert f"refused the key in {variable}" in found.content
             if failure in SLOW: assert found.seconds < fake_apis.SLOW
-        assert 5 < shut <= 7 if failures[-1] == "E429" else shut < 0
+        assert 0 < shut <= 7 if failures[-1] == "E429" else shut == 0
     with live(name, monkeypatch) as (spec, _): result = calls(spec, [(tool, about("E404"))])[1][0]
     if missing: assert (result.content, result.is_error, result.fault) == (missing, True, None)
     else: assert result.fault == "transport" and "see whether its base_url is right" in result.content
@@ -209,7 +209,7 @@ def test_a_slow_call_does_not_hold_up_others(monkeypatch):
             await anyio.sleep(0.1)
             group.start_soon(call, "AAPL")
         return done
-    with live("polygon", monkeypatch, timeout=2.5) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
+    with live("polygon", monkeypatch, timeout=3.5) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
 
 
 # ---- Slack
@@ -231,9 +231,9 @@ def test_text_rings_for_nobody_and_other_channels_are_not_touched(monkeypatch):
 @pytest.mark.parametrize("more, says", [({"teams": ["T2"]}, "belongs to team T1, which is not one of T2"), ({"live": False}, "ask for it by live"),
                                         ({"channels": []}, "give the ids of the teams and channels"), ({"teams": []}, "give the ids of the teams and channels")])
 def test_slack_is_real_only_where_all_of_it_is_said(more, says):
-    pytest.importorskip("slack_sdk")
+    needs("slack_sdk")
     with serving(fake_apis.slack) as api:
-        done = subprocess.run([sys.executable, *slack_command(api.url, **more)], env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, *slack_command(api.url, **more)], env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode and says in done.stderr.splitlines()[-1] and KEY not in done.stderr
 
 
@@ -257,10 +257,10 @@ def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
 
 
 def test_slack_that_was_there_before_training_falls_silent():
-    pytest.importorskip("slack_sdk")
+    needs("slack_sdk")
     program = ("import json, sys\nfrom mcp_grpo.servers.slack import LiveSlack\nreal = LiveSlack(**json.loads(sys.argv[1]))\nimport mcp_grpo.env.episode\n"
                "real.post('C1', 'hello')")
     with serving(fake_apis.slack) as api:
         command = [sys.executable, "-c", program, slack_command(api.url)[-1]]
-        done = subprocess.run(command, env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert "process that trains or plays episodes" in done.stderr and [path for path, _ in api.requests] == ["/api/auth.test"]

@@ -11,13 +11,15 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import Callable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..config import Config, explain
+from ..config import Config, explain, writing
 from ..model.policy import Policy, PolicyError
 from .optim import Optimizer
 
@@ -45,27 +47,28 @@ def commit(
     fill: Callable[[Path], None],  # writes files into the folder it is given
     about: dict | None = None,  # JSON: the manifest's fields besides `files`
 ):
-    "Make `target` whole or not at all."
+    "Make `target` whole or not at all. Raises `WriteError` if there is no room or no permission."
     if target.exists(): raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    fill(part)
-    files = sorted(path for path in part.rglob("*") if path.is_file())
-    folders = [path for path in part.rglob("*") if path.is_dir()]
-    manifest = part / "manifest.json"
-    manifest.write_text(json.dumps({**(about or {}), "files": {str(path.relative_to(part)): digest(path) for path in files}}, indent=1))
-    for path in [*files, manifest, *folders, part]: sync(path)
-    os.rename(part, target)
-    sync(target.parent)
+    with writing(target, SafetensorError):
+        part.mkdir(parents=True)
+        fill(part)
+        files = sorted(path for path in part.rglob("*") if path.is_file())
+        folders = [path for path in part.rglob("*") if path.is_dir()]
+        manifest = part / "manifest.json"
+        manifest.write_text(json.dumps({**(about or {}), "files": {str(path.relative_to(part)): digest(path) for path in files}}, indent=1))
+        for path in [*files, manifest, *folders, part]: sync(path)
+        os.rename(part, target)
+        sync(target.parent)
 
 def is_whole(
     target: Path,  # a folder made by `commit`
 ) -> bool:
-    "Whether all files of the manifest exist and have their digests."
+    "Whether the manifest lists files, and all of them exist and have their digests."
     try:
         files = json.loads((target / "manifest.json").read_text())["files"]
-        return all(digest(target / name) == found for name, found in files.items())
+        return bool(files) and all(digest(target / name) == found for name, found in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -77,7 +80,7 @@ class Manifest(BaseModel):
     model: str = Field(description="name of the model that was trained")
     lora: dict[str, int] | None = Field(description="rank and alpha of the adapter; null if all weights were trained")
     seed: int = Field(0, description="of the run")
-    files: dict[str, str] = Field({}, description="path below the folder: sha256")
+    files: dict[str, str] = Field(min_length=1, description="path below the folder: sha256")
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
@@ -108,9 +111,13 @@ def checkpoints(
 
 def newest(
     folder: str | Path,  # of the run
-) -> Path | None:  # a checkpoint
-    "The newest checkpoint that is whole."
-    return next(filter(is_whole, checkpoints(folder)), None)
+) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones after it
+    "The newest checkpoint that is whole, and those that are passed over."
+    damaged = []
+    for path in checkpoints(folder):
+        if is_whole(path): return path, damaged
+        damaged.append(path)
+    return None, damaged
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #b8ecf68d
 def save_checkpoint(
@@ -128,8 +135,11 @@ def save_checkpoint(
     target = Path(folder) / f"step-{step:06d}"
     if target.exists() and not is_whole(target): shutil.rmtree(target)   # damaged: the run resumed from an older checkpoint
     commit(target, fill, dict(step=step, seed=seed, **policy.origin))
-    older = [path for path in checkpoints(folder) if path <= target]     # a newer checkpoint can only be a damaged one
-    for path in older[keep:]: shutil.rmtree(path)
+    kept = [target]
+    for path in checkpoints(folder):
+        if path >= target: continue                                      # a newer checkpoint can only be a damaged one
+        if len(kept) < keep and is_whole(path): kept.append(path)
+        else: shutil.rmtree(path)                                        # damaged, or one too many
     return target
 
 def load_checkpoint(
@@ -138,8 +148,9 @@ def load_checkpoint(
     optimizer: Optimizer | None = None,  # gets the optimizer's state
     seed: int | None = None,  # of the run that resumes; None: not checked
 ) -> Manifest | None:  # None if there is no whole checkpoint
-    "Load the newest checkpoint that is whole."
-    target = newest(folder)
+    "Load the newest checkpoint that is whole; a warning names the damaged ones that are passed over."
+    target, damaged = newest(folder)
+    if damaged: warnings.warn(f"Damaged, and passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
     if target is None: return None
     manifest = Manifest.read(target)
     manifest.check(policy.origin, seed)
@@ -150,15 +161,19 @@ def load_checkpoint(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #273a7c21
 def check_resumable(
-    folder: str | Path,  # of the run's checkpoints
+    folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
-) -> int:  # finished steps
-    "Refuse to resume without a whole checkpoint, or with another model or seed; needs no model."
-    found, m = newest(folder), cfg.model
-    if found is None: raise CheckpointError("There is no whole checkpoint to go on from; leave resume out and choose another name.")
+) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
+    "Refuse to resume if all checkpoints are damaged, or with another model or seed, or with fewer steps than are done; needs no model."
+    (found, damaged), m = newest(folder), cfg.model
+    if found is None and not damaged: return 0
+    if found is None:
+        raise CheckpointError(f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or remove them all to play the run again from its first step.")
     lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
     manifest = Manifest.read(found)
     manifest.check({"model": m.name, "lora": lora}, cfg.seed)
+    if cfg.train.steps < manifest.step:
+        raise CheckpointError(f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least as many, or start a new run.")
     return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba

@@ -327,12 +327,12 @@ class Learner:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done)
             batches = self.lay_out(groups, generator)
             if cfg.kl and cfg.kl_in == "loss": self.run_pass.score_reference(batches)
-            before = self.policy.probe()
+            before = self.policy.first_numbers()
             if cfg.perturb_std:
                 self.run_pass.fix_old(batches)
                 self.policy.perturb(cfg.perturb_std, generator)
             passes = self.run_passes(batches)
-        moved = [not torch.equal(a, b) for a, b in zip(before, self.policy.probe())]
+        moved = [not torch.equal(a, b) for a, b in zip(before, self.policy.first_numbers())]
         metrics = {**summarise(groups), "lr": rate, "rows": sum(len(b.rows) for b in batches), "weights_moved": sum(moved) / max(len(moved), 1), **pass_metrics(passes, batches)}
         return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
 

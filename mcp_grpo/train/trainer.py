@@ -12,7 +12,7 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from ..client.pool import Pool
 from ..client.session import run_sync
@@ -25,7 +25,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .learner import Learner, deferred_interrupt
+from .learner import Learner, deferred_interrupt, summarise
 from .loss import LOSSES, find_loss
 
 # %% ../../nbs/08_train/07_trainer.ipynb #7ffc8cff
@@ -96,13 +96,15 @@ class Trainer:
         chat: Chat,  # the policy's template
         tasks: list[Task],  # to learn from
         folder: str | Path | None = None,  # for checkpoints; None: none are written
-        resume: bool = False,  # start from the newest whole checkpoint in `folder`
+        resume: bool = False,  # start from the newest whole checkpoint in `folder`, if it has one
+        on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # called before each update: the step's number, the metrics of its episodes, the episodes
     ):
         if not draw_tasks(tasks, 1, cfg.train.family_weight, 0, 0):
             raise TrainerError("There is nothing to train on: give at least one task whose family has a weight above 0.")
         if folder and not resume and checkpoints(folder):
             raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
+        self.on_rollout = on_rollout
         self.learner = Learner(policy, cfg.train, cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed)
         found = load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed) if resume and folder else None
         if found: self.learner.steps_done = policy.version = found.step
@@ -115,18 +117,24 @@ class Trainer:
 
     def fit(self) -> Iterator[StepResult]:
         "Train until `cfg.train.steps`; the caller may stop at any time and call again to continue."
-        run_sync(self.engine.update, self.policy.publish())
+        self.publish()
         gc.collect()
         gc.freeze()  # the collector ignores what exists now
         try:
             while self.steps_done < self.cfg.train.steps:
                 played = self.play()
                 with deferred_interrupt():
+                    if self.on_rollout: self.on_rollout(self.steps_done + 1, summarise(played[0]), [t for group in played[0] for t in group])
                     yield self.improve(*played)  # the caller writes the step to its log
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
         finally:
             gc.unfreeze()
             self.save(due=False)
+
+    def publish(self) -> None:
+        "Give the policy's weights to the engine, with a probe if the engine keeps a copy."
+        prompts = [] if self.engine.shares_weights else [self.chat.prompt_ids(task.prompt) for task in self.tasks[:4]]
+        run_sync(self.engine.update, self.policy.publish(self.engine.shares_weights, prompts))
 
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds; those of them in which the engine computed
         "The first half of a step: collect trajectories."
@@ -153,7 +161,7 @@ class Trainer:
         "The second half: learn, and publish the new weights."
         start = time.perf_counter()
         try: metrics = self.learner.step(groups)
-        finally: run_sync(self.engine.update, self.policy.publish())  # an update that broke off may have moved the weights too
+        finally: self.publish()  # an update that broke off may have moved the weights too
         learnt = time.perf_counter() - start
         return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
 
