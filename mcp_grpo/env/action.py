@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_ACTION_CHARS', 'MAX_CALLS', 'MAX_DEPTH', 'FORMS', 'ARGUMENT_ALIASES', 'Call', 'Action', 'parse_action',
-           'tool_prompt', 'in_shown_names', 'tool_schema', 'observation', 'resolve', 'render_calls', 'render_call',
-           'render_answer']
+           'tool_prompt', 'tool_schema', 'observation', 'resolve', 'render_calls', 'render_call', 'render_answer']
 
 # %% ../../nbs/04_env/00_action.ipynb #ca157f1f
 import json
@@ -367,19 +366,6 @@ def tool_prompt(
     "The compact tool list of a system prompt: `name(argument,argument): description`."
     return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 
-def in_shown_names(text: str, tool: OfferedTool) -> str:
-    "A server's text about a tool, in the names that the policy is shown."
-    shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
-    shown = {real: name for real, name in shown.items() if real != name}
-    if not shown: return text
-    return re.sub(rf"\b(?:{'|'.join(map(re.escape, shown))})\b", lambda found: shown[found[0]], text)
-
-def _described(schema: Any, tool: OfferedTool) -> Any:
-    "A JSON schema with its descriptions in shown names."
-    if isinstance(schema, list): return [_described(part, tool) for part in schema]
-    if not isinstance(schema, dict): return schema
-    return {key: in_shown_names(part, tool) if key == "description" and isinstance(part, str) else _described(part, tool) for key, part in schema.items()}
-
 def tool_schema(
     tool: OfferedTool,
     description: str = "",  # as the server describes it; used where the task has no words of its own
@@ -388,10 +374,10 @@ def tool_schema(
     "A tool as JSON schema in shown names; arguments that the task fixes are left out."
     known = parameters or {}
     properties, required = known.get("properties", {}), known.get("required", [])
-    shown = {name: _described(properties.get(real, {"type": "string"}), tool) for name, real in tool.arguments.items()}
+    shown = {name: properties.get(real, {"type": "string"}) for name, real in tool.arguments.items()}
     schema = {"type": "object", "properties": shown, "required": [name for name, real in tool.arguments.items() if real in required]}
     schema |= {name: known[name] for name in ("$defs", "definitions") if name in known}
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description or in_shown_names(description, tool), "parameters": schema}}
+    return {"type": "function", "function": {"name": tool.name, "description": tool.description or description, "parameters": schema}}
 
 def observation(content: str) -> dict:
     "A tool's reply as a message."

@@ -6,6 +6,7 @@
 __all__ = ['Step', 'Outcome', 'servers_of', 'Episode']
 
 # %% ../../nbs/04_env/03_episode.ipynb #d83d5ad4
+import re
 from dataclasses import dataclass
 
 import anyio
@@ -13,9 +14,9 @@ import anyio
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..client.stdio import mark_player
-from .action import Action, Call, in_shown_names, observation, parse_action, resolve
+from .action import Action, Call, observation, parse_action, resolve
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
-from ..task import Task
+from ..task import OfferedTool, Task
 
 # %% ../../nbs/04_env/03_episode.ipynb #5d2c1951
 mark_player()
@@ -43,6 +44,13 @@ class Outcome:
 def _cut(text: str, limit: int) -> str:
     "The first `limit` characters of a result, and a note if there were more."
     return text if len(text) <= limit else f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+def _in_shown_names(text: str, tool: OfferedTool) -> str:
+    "A refusal in the names the policy was shown."
+    shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
+    shown = {real: name for real, name in shown.items() if real != name}
+    if not shown: return text
+    return re.sub(rf"\b(?:{'|'.join(map(re.escape, shown))})\b", lambda found: shown[found[0]], text)
 
 def servers_of(task: Task) -> list[str]:
     "The servers an episode needs: those of its tools, and the one that its state is read from."
@@ -151,7 +159,7 @@ class Episode:
         server, tool, arguments = found
         result = await lease.call(server, tool, arguments)
         text = _cut(result.content, self.max_result_chars)
-        if result.is_error: text = in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
+        if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
         return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds)
 
     async def _read_state(self, lease: Lease) -> str | None:
