@@ -39,10 +39,14 @@ class Optimizer:
         lr: float,  # peak learning rate
         schedule: str = "constant",  # see `schedule_factor`
         steps: int = 1,  # of the whole run
+        value_lr: float = 0.0,  # peak learning rate of the value head, if there is one
     ):
         fused = policy.device.type in ("cpu", "cuda")
         self.policy, self.lr = policy, lr
-        self.adam = torch.optim.AdamW(policy.trainable().values(), lr=lr, betas=(0.9, 0.999), weight_decay=0.0, fused=fused)
+        head = [p for name, p in policy.trainable().items() if "value_head." in name]
+        rest = [p for name, p in policy.trainable().items() if "value_head." not in name]
+        groups = [{"params": params, "peak": peak} for params, peak in ((rest, lr), (head, value_lr)) if params]
+        self.adam = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), weight_decay=0.0, fused=fused)
         self.factor = schedule_factor(schedule, self.adam, steps)
 
     def set_rate(
@@ -50,9 +54,8 @@ class Optimizer:
         step: int,  # 0 for the first
     ) -> float:  # the rate
         "Set the learning rate of a step."
-        rate = self.lr * self.factor(step)
-        for group in self.adam.param_groups: group["lr"] = rate
-        return rate
+        for group in self.adam.param_groups: group["lr"] = group["peak"] * self.factor(step)
+        return self.lr * self.factor(step)
 
     def update(
         self,
