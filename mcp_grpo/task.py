@@ -6,11 +6,11 @@
 __all__ = ['log', 'COMPLEXITIES', 'KEEP_UNKNOWN', 'GROUND_TRUTH', 'EXTRA_INFO', 'Values', 'KNOWN_KEYS', 'COMPLEXITY_NAMES',
            'Notes', 'PLACES', 'TaskError', 'OfferedTool', 'texts_and_numbers', 'Message', 'Success', 'Call',
            'StateCheck', 'ShortRow', 'task_digest', 'renamed', 'with_kept', 'full_row', 'in_row', 'Task', 'read_rows',
-           'read_tasks', 'write_tasks', 'task_schema', 'write_task_schema']
+           'read_tasks', 'write_tasks', 'entities_of', 'split_by_entity', 'task_schema', 'write_task_schema']
 
 # %% ../nbs/00_core/01_task.ipynb #6327b478
 import csv, hashlib, io, json, logging, re, reprlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -301,12 +301,12 @@ class Task:
     limits: dict[str, Annotated[StrictInt, Field(ge=1)]] = Field(default_factory=dict, description="max_servers, max_tools")
     final_reference: dict[str, Any] = Field(default_factory=dict, description="answer_text and facts that the needed calls gave when the task was made")
     tools: list[OfferedTool] = Field(default_factory=list, description="the tools on offer")
-    all_tools_of: list[str] = Field(default_factory=list, exclude_if=lambda servers: not servers, description="servers of which all tools are offered, under their own names; `*` for all that are configured")
-    judge_rubric: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at")
     state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold at the end of an episode")
     data_source: str = Field("mcp_grpo/train", description="name of the data set")
     pair: str = Field("", description="tasks with the same pair are scored together")
     extra: dict[str, Any] = Field(default_factory=dict, description="further keys of the row's extra_info")
+    all_tools_of: list[str] = Field(default_factory=list, exclude_if=lambda servers: not servers, description="servers of which all tools are offered, under their own names; `*` for all that are configured")
+    judge_rubric: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at")
     kept: dict[str, Any] = Field(default_factory=dict, description="keys of the row that mean nothing to us, each where it stood")
 
     @field_validator("prompt")
@@ -404,10 +404,11 @@ def _parquet_rows(path: Path) -> list[dict]:
     except ImportError: raise TaskError(f"task file {path} is parquet, which needs pyarrow: run pip install pyarrow, or save it as .jsonl") from None
     try: rows = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as e: raise TaskError(f"task file {path} cannot be read as parquet: {e}") from None
+    rows = [_dense(row) | ({"answer": row["answer"]} if "question" in row and "answer" in row else {}) for row in rows]
     for row in rows:
         for name in ("prompt", "reward_spec", "extra_info"):
             if isinstance(row.get(name), str) and row[name][:1] in ("{", "["): row[name] = json.loads(row[name])
-    return [_dense(row) | ({"answer": row["answer"]} if "question" in row and "answer" in row else {}) for row in rows]
+    return rows
 
 
 def read_rows(path: Path) -> list:
@@ -455,6 +456,51 @@ def write_tasks(
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join(json.dumps(task.to_row(), ensure_ascii=False, separators=(",", ":")) for task in tasks)
     replace_file(path, f"[\n{rows}\n]\n")
+
+# %% ../nbs/00_core/01_task.ipynb #796a4e14
+def _leaves(value: Any) -> Iterator[str]:
+    "The texts and numbers in a JSON value, as texts."
+    if isinstance(value, dict): value = list(value.values())
+    if isinstance(value, list):
+        for part in value: yield from _leaves(part)
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool): yield str(value)
+
+
+def entities_of(task: Task) -> set[str]:
+    "What a task is about, in lower case."
+    if named := task.extra.get("entities"): return {text.lower() for text in _leaves(named)}
+    question = task.question.lower()
+    if task.tool_sequence: return {text.lower() for call in task.tool_sequence for text in _leaves(call["params"]) if text.lower() in question}
+    words = re.findall(r"[\"“']([^\"”']{2,80})[\"”']|(?<!^)(?<![.?!] )\b([A-Z][\w&.-]*(?: [A-Z][\w&.-]*)*|\w*\d[\w.-]*)", task.question)
+    return {(quoted or name).strip(".-").lower() for quoted, name in words}
+
+
+def split_by_entity(
+    tasks: list[Task],
+    share: float = 0.2,  # of the tasks to hold out, about
+    seed: int = 0,
+) -> tuple[list[Task], list[Task]]:  # to train on, held out; each in the file's order
+    "Divide tasks so that the two parts share no entity. Raises `TaskError` if all tasks hang together."
+    about = [entities_of(task) or {task.task_id} for task in tasks]
+    times = Counter(entity for found in about for entity in found)
+    common = {entity for entity, n in times.items() if n > max(len(tasks) / 4, 2)}
+    group = {entity: entity for entity in times}
+
+    def root(entity: str) -> str:
+        while group[entity] != entity: entity = group[entity]
+        return entity
+
+    for i, found in enumerate(about):
+        about[i] = sorted(found - common) or sorted(found)[:1]
+        for entity in about[i]: group[root(entity)] = root(about[i][0])
+    members = defaultdict(list)
+    for i, found in enumerate(about): members[root(found[0])].append(i)
+    if len(members) < 2: raise TaskError("the tasks cannot be divided: they all share entities; name what each is about in extra_info.entities.")
+    order = sorted(members.values(), key=lambda part: hashlib.sha256(f"{seed} {about[part[0]]}".encode()).hexdigest())
+    largest, held_out = max(order, key=len), set()
+    for part in order:
+        if part is not largest and (not held_out or len(held_out) + len(part) <= share * len(tasks)): held_out.update(part)
+    return [task for i, task in enumerate(tasks) if i not in held_out], [task for i, task in enumerate(tasks) if i in held_out]
 
 # %% ../nbs/00_core/01_task.ipynb #02c304fb
 def task_schema() -> dict:

@@ -80,7 +80,7 @@ class Episode:
         if self._lease is not None or self.done: raise RuntimeError("an episode starts once; make a new one")
         try: self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e: self._abort(f"{e.fault}: {e}")
-        if self._lease is not None: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
+        if self._lease is not None and not self.task.tools: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
         if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
         return prompt_messages(self.task)
 

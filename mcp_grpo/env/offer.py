@@ -85,7 +85,7 @@ def _real_params(params: dict, server: str, tool: str, served: Served) -> dict:
     for name, value in params.items():
         real = name if name in known else ARGUMENT_ALIASES.get(name, name)
         if real not in known: raise TaskError(f"params.{name}: the tool {tool!r} has no argument {name!r}{nearest(name, known)}")
-        found[real] = value
+        found[real] = [value] if known[real].get("type") == "array" and not isinstance(value, list) else value
     return found
 
 
@@ -223,8 +223,9 @@ async def fill_references(
     try:
         for i, call in enumerate(calls[:max(open_calls, default=-1) + 1]):
             calls[i] = call | {"params": references.filled(call["params"], f"tool_sequence[{i}].params")}
+            if i == open_calls[-1]: break
             result = await lease.call(call["server"], call["tool"], calls[i]["params"])
-            if (result.fault or result.is_error) and i < open_calls[-1] and not call.get("expect_error"):
+            if (result.fault or result.is_error) and not call.get("expect_error"):
                 raise TaskError(f"tool_sequence[{i}]: the call failed, so that later calls lack its result: {result.content[:200]!r}")
             references.add(call, result)
     except TaskError as error: raise TaskError(f"{where or task.task_id}: {error}") from None
