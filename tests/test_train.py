@@ -26,6 +26,7 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     printed = (tmp_path/"stdout").read_text()
     assert printed.count("\nstep ") == 2 and "before: heldout success" in printed and "after: heldout success" in printed
     assert printed.count("\r") == 0  # no progress bars
+    assert printed.count("sample-time logprobs: mean=") == 2  # the lines of `train.health`
     assert set((out/"training.log").read_text().splitlines()) <= set(printed.splitlines())
 
     assert open_policy(load_config(model={"name": str(out/"model")})).model.config.vocab_size  # a model like any other
@@ -70,7 +71,8 @@ def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
 
 def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run_notebook, tmp_path):
     command = train_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
-    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    def heed(): signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell starts in the background ignores interrupts, and so would its children
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed)
     metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 900
     try:
         while len(read_lines(metrics)) < 2:

@@ -12,7 +12,6 @@ from typing import Callable
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
-from transformers import get_scheduler
 
 from ..model.policy import Policy
 
@@ -23,6 +22,7 @@ def schedule_factor(
     steps: int,  # of the whole run
 ) -> Callable[[int], float]:  # from a step's number, 0 for the first, to a fraction of the peak rate
     "Look a schedule up; `ValueError` names the schedules."
+    from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
     try:
         return get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=max(steps, 1)).lr_lambdas[0]
     except (ValueError, TypeError, AttributeError):
