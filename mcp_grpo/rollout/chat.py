@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['PLACES', 'TYPES', 'KEYWORDS', 'TODAY', 'SAMPLE_TOOL', 'ChatError', 'is_blank', 'without_prefix', 'plain_twin',
            'plain_ids', 'Slot', 'Data', 'place', 'slots', 'marked', 'skeleton', 'render', 'Template', 'call_form',
-           'compact_line', 'with_compact_tools', 'lists_tools', 'json_text', 'Chat', 'open_chat']
+           'json_text', 'Chat', 'open_chat']
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #45b0b57b
 import json
 import re
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
 from ..config import Config
-from ..env.action import FORMS, Call, render_call
+from ..env.action import FORMS, lists_tools
 from .trajectory import Trajectory, TurnText
 from ..task import Task
 
@@ -221,7 +221,7 @@ class Template:
             else: rest += [part for i in range(len(roles)) for part in (newline, Slot(i, piece.json))][1:]
         return (head[1:], *rest)
 
-    @property
+    @cached_property
     def takes_tools(self) -> bool:
         "Whether the template shows the tools that it is given."
         try: pieces = self.render(("user",), tools=[SAMPLE_TOOL])
@@ -253,27 +253,6 @@ def call_form(
              "<|python_tag|>": "llama", "ipython": "llama"}
     return next((form for sign, form in signs.items() if sign in template), "hermes")
 
-def compact_line(tool: dict) -> str:
-    "One line for a tool: `name(argument,argument): description`."
-    function = tool["function"]
-    return f"{function['name']}({','.join(function['parameters'].get('properties', {}))}): {function['description'].strip().partition(chr(10))[0][:200]}"
-
-def with_compact_tools(
-    messages: list[dict],  # of a task's prompt
-    tools: list[dict],  # as JSON schemas
-    form: str,  # of calls
-) -> list[dict]:
-    "The messages with a compact tool list at the end of the system message."
-    system = [m["content"] for m in messages if m["role"] == "system"]
-    how = render_call(Call("name", {"argument": "value"}), form)
-    text = "\n".join([*system, "Tools:", *map(compact_line, tools), f"Call: {how}", "End: <answer>value; value</answer>"])
-    return [dict(role="system", content=text), *(m for m in messages if m["role"] != "system")]
-
-def lists_tools(task: Task) -> bool:
-    "Whether the prompt of a task holds a compact list of its tools."
-    text = "".join(m["content"] for m in task.prompt[:-1])
-    return all(f"{tool.name}({','.join(tool.arguments)})" in text for tool in task.tools)
-
 def json_text(text: str, times: int) -> str:
     "A text as it stands inside a JSON text, `times` deep."
     for _ in range(times): text = json.dumps(text, ensure_ascii=False)[1:-1]
@@ -298,18 +277,16 @@ class Chat:
         if self.form not in FORMS: raise ChatError(f"rollout.calls: {form!r} is not a form of calls; there are auto, {', '.join(FORMS)}.")
         if tools_as == "template" and not self.template.takes_tools: raise ChatError("the chat template shows no tools: set rollout.tools_as to compact.")
 
-    def wants_tools(self, task: Task) -> bool:
-        "Whether the prompt of a task needs the descriptions of its tools."
-        return bool(task.tools) and (self.tools_as in ("template", "compact") or self.tools_as == "auto" and not lists_tools(task))
+    def shows_tools(self, task: Task) -> bool:
+        "Whether the template is to show the tools of a task; otherwise its prompt lists them."
+        return bool(task.tools) and self.template.takes_tools and (self.tools_as == "template" or self.tools_as == "auto" and not lists_tools(task))
 
     def prompt_ids(
         self,
         messages: list[dict],
-        tools: list[dict] | None = None,  # as JSON schemas; not shown if `tools_as` is prompt
+        tools: list[dict] | None = None,  # for the template, as JSON schemas
     ) -> list[int]:
         "The ids up to the beginning of the policy's first turn."
-        if not tools or self.tools_as == "prompt": tools = None
-        elif self.tools_as == "compact" or not self.template.takes_tools: messages, tools = with_compact_tools(messages, tools, self.form), None
         return self.splice(self.prompt_pieces(tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""), messages)
 
     def observation_ids(self, observations: list[dict]) -> list[int]:

@@ -13,7 +13,7 @@ import anyio
 from ..client.pool import Pool, together
 from ..client.session import SessionError, run_sync
 from ..config import ConfigError
-from ..env.action import tool_schema
+from ..env.action import prompt_messages, tool_schema
 from ..env.episode import Episode, servers_of
 from .chat import Chat
 from .engine import Engine, Sampling
@@ -44,13 +44,13 @@ async def play_turns(
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #742028c8
 async def opening_ids(
-    task: Task,
-    messages: list[dict],  # of its prompt
+    task: Task,  # with its tools
     pool: Pool,  # open, with the task's servers
     chat: Chat,  # the policy's
 ) -> list[int]:
     "The ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a server does not start."
-    if not chat.wants_tools(task): return chat.prompt_ids(messages)
+    if chat.tools_as == "prompt": return chat.prompt_ids(task.prompt)
+    if not chat.shows_tools(task): return chat.prompt_ids(prompt_messages(task, chat.form))
     listed, schemas = await pool.tools(task.servers), []
     for tool in task.tools:
         known = listed[tool.server].get(tool.tool)
@@ -72,7 +72,7 @@ async def run_episode(
     episode = Episode(task, pool, form=chat.form)
     try:
         messages = await episode.start()
-        prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, messages, pool, chat)
+        prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, pool, chat)
         trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source,
                                       group=group, sample=key[-1], key=key)
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory)
@@ -104,7 +104,7 @@ async def check_room(
 ):
     "Refuse a task whose prompt leaves no room for a turn, with a `ConfigError`."
     for task in tasks:
-        try: n = len(await opening_ids(task, task.prompt, pool, chat))
+        try: n = len(await opening_ids(task, pool, chat))
         except SessionError: continue  # the episodes will say so
         if n >= max_tokens:
             raise ConfigError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
