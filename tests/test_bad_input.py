@@ -30,7 +30,6 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({}, ["servers.file=none.json"], r"server file 'none\.json' does not exist"),
     ({}, ["train.advantage=gripo"], r"train\.advantage: 'gripo' is not one of .*grpo"),
     ({}, ["train.loss=ppo"], r"train\.loss: 'ppo' is not one of"),
-    ({}, ["train.loss=cispo", "train.clip_low=0.1"], r"train\.loss: The loss cispo has no lower bound"),
     ({}, ["train.family_weight={lookup: 0, two_lookups: 0, chain: 0, post: 0, unanswerable: 0}"], r"every family has the weight 0"),
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
     ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),

@@ -11,18 +11,21 @@ from typing import Callable
 import torch
 from torch import Tensor
 
+from ..config import TrainConfig
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/08_train/00_advantage.ipynb #81f15bd5
 def grpo(
     rewards: Tensor,  # [n] valid rewards of one group
+    cfg: TrainConfig = TrainConfig(),  # advantage_std
 ) -> Tensor:  # [n]
     "`(r - mean) / (std + 1e-6)`"
-    return (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-6)
+    return (rewards - rewards.mean()) / (rewards.std(unbiased=cfg.advantage_std == "sample") + 1e-6)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #69ad1b7b
 def dr_grpo(
     rewards: Tensor,  # [n] valid rewards of one group
+    cfg: TrainConfig = TrainConfig(),  # not needed
 ) -> Tensor:  # [n]
     "`r - mean`"
     return rewards - rewards.mean()
@@ -30,6 +33,7 @@ def dr_grpo(
 # %% ../../nbs/08_train/00_advantage.ipynb #6978352a
 def rloo(
     rewards: Tensor,  # [n] valid rewards of one group
+    cfg: TrainConfig = TrainConfig(),  # not needed
 ) -> Tensor:  # [n]
     "`r - mean of the others`"
     n = len(rewards)
@@ -44,18 +48,18 @@ def on_sampled(
     return [value if sampled else 0.0 for sampled in t.sampled]
 
 def by_episode(
-    method: Callable[[Tensor], Tensor],  # from the rewards of a group to as many advantages
-) -> Callable[[list[Trajectory]], list[list[float]]]:  # from the valid trajectories of a group to an advantage for each token
+    method: Callable[[Tensor, TrainConfig], Tensor],  # from the rewards of a group to as many advantages
+) -> Callable[[list[Trajectory], TrainConfig], list[list[float]]]:  # from the valid trajectories of a group to an advantage for each token
     "Give every sampled token the advantage of its episode."
-    def of_group(group: list[Trajectory]) -> list[list[float]]:
+    def of_group(group: list[Trajectory], cfg: TrainConfig) -> list[list[float]]:
         rewards = torch.tensor([t.outcome.reward for t in group], dtype=torch.float64)
         spread = len(rewards) > 1 and (rewards.max() - rewards.min()).item() > 1e-8
-        values = method(rewards) if spread else torch.zeros_like(rewards)
+        values = method(rewards, cfg) if spread else torch.zeros_like(rewards)
         return [on_sampled(t, value) for t, value in zip(group, values.tolist())]
     return of_group
 
 # %% ../../nbs/08_train/00_advantage.ipynb #cbb86a04
-ADVANTAGES: dict[str, Callable[[list[Trajectory]], list[list[float]]]] = {
+ADVANTAGES: dict[str, Callable[[list[Trajectory], TrainConfig], list[list[float]]]] = {
     "grpo": by_episode(grpo),
     "dr_grpo": by_episode(dr_grpo),
     "rloo": by_episode(rloo),
@@ -76,11 +80,12 @@ def advantages(
     groups: list[list[Trajectory]],  # a list for each task
     kind: str = "grpo",  # a key of `ADVANTAGES`
     generator: torch.Generator | None = None,  # makes "shuffled" repeatable
+    cfg: TrainConfig = TrainConfig(),  # what the methods read
 ) -> list[list[list[float] | None]]:  # by group and episode, one a token; None for an invalid episode
     "The advantage of every token of a batch; `ValueError` names the kinds."
     if kind not in ADVANTAGES: raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
-    found = [ADVANTAGES[kind](group) for group in valid]
+    found = [ADVANTAGES[kind](group, cfg) for group in valid]
     if kind == "shuffled": found = _shuffle(valid, found, generator)
     in_order = iter(sum(found, []))
     return [[None if t.outcome.reward is None else next(in_order) for t in group] for group in groups]

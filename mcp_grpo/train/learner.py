@@ -24,7 +24,7 @@ from ..model.policy import Policy
 from ..model.tree import PrefixTree, pack_tree, tree_hidden, why_not
 from ..rollout.trajectory import Trajectory
 from .advantage import advantages
-from .loss import Tokens, find_loss, policy_loss, token_weights
+from .loss import Tokens, advantage_kind, find_loss, policy_loss, token_weights
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/04_learner.ipynb #8a822236
@@ -44,13 +44,13 @@ class Row:
 
 def make_rows(
     groups: list[list[Trajectory]],  # a list for each task
-    kind: str = "grpo",  # a key of `ADVANTAGES`
-    generator: torch.Generator | None = None,  # for the kind "shuffled"
+    cfg: TrainConfig = TrainConfig(),  # the advantage, and whether groups without spread are left out
+    generator: torch.Generator | None = None,  # for the advantage "shuffled"
 ) -> list[Row]:
-    "The rows of all groups in which some token has an advantage."
+    "The rows of all groups, or of those in which some token has an advantage."
     rows = []
-    for group, found in zip(groups, advantages(groups, kind, generator)):
-        if not any(any(tokens) for tokens in found if tokens): continue
+    for group, found in zip(groups, advantages(groups, advantage_kind(cfg), generator, cfg)):
+        if cfg.drop_groups_without_spread and not any(any(tokens) for tokens in found if tokens): continue
         rows += [Row.cut(t, tokens) for t, tokens in zip(group, found) if tokens is not None and any(t.sampled)]
     return rows
 
@@ -130,14 +130,13 @@ def micro_batches(
     rows: list[Row],  # of the whole batch
     how: str,  # the loss's key of `WEIGHTS`
     budget: int,  # the most tokens of a micro-batch that go through the network
-    longest: int,  # the most tokens an episode may have
-    episodes: int = 0,  # all valid episodes of the step, with or without a row; 0: as many as rows
+    constant: int = 1,  # for the weights "fixed", see `token_weights`
     device: torch.device | str = "cpu",  # the policy's
     share: bool = True,  # compute shared prompts once
 ) -> list[MicroBatch]:
     "Divide a batch into micro-batches within the token budget."
     ids, sampled = [row.ids for row in rows], [row.sampled for row in rows]
-    weights = token_weights(how, [sum(row) for row in sampled], longest, episodes).tolist()
+    weights = token_weights(how, [sum(row) for row in sampled], constant).tolist()
     parts = pack_tree(ids, sampled, budget) if share else pack([len(row) for row in ids], budget)
     return [MicroBatch([rows[i] for i in part], [weights[i] for i in part], device, share) for part in parts]
 
@@ -243,7 +242,7 @@ class Learner:
         max_tokens: int = 512,  # the most tokens an episode may have
         seed: int = 0,  # for the advantage "shuffled"
     ):
-        advantages([], cfg.advantage)  # raises if the kind is unknown
+        advantages([], advantage_kind(cfg))  # raises if the kind is unknown
         self.policy, self.cfg, self.max_tokens, self.seed = policy, cfg, max_tokens, seed
         self.optimizer = Optimizer(policy, cfg.lr, cfg.lr_schedule, cfg.steps)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0)
@@ -262,10 +261,11 @@ class Learner:
         cfg = self.cfg
         with deferred_interrupt():
             rate = self.optimizer.set_rate(self.steps_done)
-            rows = make_rows(groups, cfg.advantage, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
+            rows = make_rows(groups, cfg, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
             summary = summarise(groups)
-            valid = summary["episodes"] - summary["episodes_invalid"]
-            batches = micro_batches(rows, self.run_pass.loss.weights, cfg.token_budget, self.max_tokens, valid, self.policy.device, self.share)
+            valid = [t for group in groups for t in group if t.outcome.reward is not None]
+            constant = sum(self.max_tokens - t.prompt_len for t in valid)
+            batches = micro_batches(rows, self.run_pass.loss.weights, cfg.token_budget, constant, self.policy.device, self.share)
             if cfg.kl: self.run_pass.score_reference(batches)
             passes = self.run_passes(batches)
         metrics = {**summary, "lr": rate, "rows": len(rows), **pass_metrics(passes, batches)}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'LOSSES', 'Tokens', 'ppo_clip', 'gspo', 'cispo', 'by_tokens', 'by_rows', 'fixed', 'token_weights', 'Loss',
-           'find_loss', 'k3', 'importance_weight', 'policy_loss']
+           'find_loss', 'advantage_kind', 'k3', 'importance_weight', 'policy_loss']
 
 # %% ../../nbs/08_train/01_loss.ipynb #8d3e35da
 from dataclasses import dataclass, replace
@@ -12,6 +12,8 @@ from typing import Callable
 
 import torch
 from torch import Tensor
+
+from ..config import TrainConfig
 
 # %% ../../nbs/08_train/01_loss.ipynb #9c1f2b95
 @dataclass
@@ -53,10 +55,11 @@ def gspo(t: Tokens, low: float = 3e-4, high: float = 4e-4) -> tuple[Tensor, Tens
     return _clip(mean.exp()[t.row], t.advantage, low, high)
 
 # %% ../../nbs/08_train/01_loss.ipynb #268f8971
-def cispo(t: Tokens, low: float = 0.2, high: float = 0.2) -> tuple[Tensor, Tensor]:
-    "`-stop_grad(min(ratio, 1 + high)) * A * logp`; there is no lower bound"
+def cispo(t: Tokens, low: float = 1.0, high: float = 4.0) -> tuple[Tensor, Tensor]:
+    "`-stop_grad(clip(ratio)) * A * logp`"
     ratio = t.log_ratio.detach().exp()
-    return -ratio.clamp(max=1 + high) * t.advantage * t.logp, ratio > 1 + high
+    clipped = ratio.clamp(1 - low, 1 + high)
+    return -clipped * t.advantage * t.logp, clipped != ratio
 
 # %% ../../nbs/08_train/01_loss.ipynb #71113120
 def by_tokens(lengths: Tensor, constant: int) -> Tensor: return torch.ones_like(lengths) / lengths.sum().clamp(min=1)
@@ -68,11 +71,10 @@ WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {"tokens": by_tokens, "row
 def token_weights(
     how: str,  # a key of `WEIGHTS`
     lengths: list[int],  # sampled tokens of every row of the batch
-    longest: int = 512,  # the most tokens an episode may have; used by "fixed"
-    episodes: int = 0,  # all valid episodes, with or without a row; used by "fixed"; 0: as many as rows
+    constant: int = 1,  # tokens that all valid episodes, with or without a row, might have had after their prompts; used by "fixed"
 ) -> Tensor:  # [rows] float32: the weight of one token of that row
     "The weight of one token of each row in the batch's loss."
-    return WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), (episodes or len(lengths)) * longest)
+    return WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), constant)
 
 # %% ../../nbs/08_train/01_loss.ipynb #91f55739
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Loss:
     weights: str = "tokens"  # key of `WEIGHTS`
     low: float = 0.2  # the ratio may fall to 1 - low
     high: float = 0.2  # and rise to 1 + high
+    advantage: str = "grpo"  # key of `ADVANTAGES`: what its paper defines it with
 
     def __call__(self, t: Tokens) -> tuple[Tensor, Tensor]:
         "The function at its bounds."
@@ -89,10 +92,11 @@ class Loss:
 
 LOSSES: dict[str, Loss] = {
     "ppo_clip": Loss(ppo_clip),
+    "grpo": Loss(ppo_clip, "rows"),
     "dapo": Loss(ppo_clip, high=0.28),
-    "dr_grpo": Loss(ppo_clip, "fixed"),
+    "dr_grpo": Loss(ppo_clip, "fixed", advantage="dr_grpo"),
     "gspo": Loss(gspo, "rows", 3e-4, 4e-4),
-    "cispo": Loss(cispo),
+    "cispo": Loss(cispo, low=1.0, high=4.0),
 }
 
 def find_loss(
@@ -102,9 +106,14 @@ def find_loss(
 ) -> Loss:
     "Look a loss up; `ValueError` names the losses."
     if name not in LOSSES: raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
-    if name == "cispo" and low is not None: raise ValueError("The loss cispo has no lower bound; leave train.clip_low out.")
     bounds = dict(low=low, high=high)
     return replace(LOSSES[name], **{k: v for k, v in bounds.items() if v is not None})
+
+def advantage_kind(
+    cfg: TrainConfig,  # loss and advantage
+) -> str:  # a key of `ADVANTAGES`
+    "The advantage that a run uses; `ValueError` if its loss does not exist."
+    return find_loss(cfg.loss).advantage if cfg.advantage == "auto" else cfg.advantage
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
 def k3(

@@ -1,0 +1,138 @@
+"""Loss and gradient against TRL's own, on the same trajectories.
+
+TRL's trainer is given the tokens, masks, logprobs and rewards of our trajectories, as its `rollout_func` and reward function.
+It computes its advantages and its loss itself; the same model is trained by our learner.
+"""
+import pytest
+import torch
+
+from mcp_grpo.config import TrainConfig
+from mcp_grpo.env.episode import Outcome
+from mcp_grpo.model.policy import Policy, tiny_qwen3
+from mcp_grpo.rollout.trajectory import Trajectory
+from mcp_grpo.train.learner import Learner
+
+trl = pytest.importorskip("trl")
+PROMPT, LONGEST = 7, 40  # tokens
+REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # the second group has no spread
+
+
+def model(seed=0): return tiny_qwen3(vocab=60, hidden=32, layers=2, heads=4, kv=2, head_dim=8, mlp=48, seed=seed, eos_token_id=1, pad_token_id=0)
+
+
+def episode(group: int, sample: int, reward: float, noise: float) -> Trajectory:
+    "Prompt, a sampled turn, a tool's answer and a sampled turn; its sampler's logprobs are off by `noise`."
+    g = torch.Generator().manual_seed(10 * group + sample)
+    prompt = torch.randint(2, 60, (PROMPT,), generator=torch.Generator().manual_seed(group)).tolist()
+    def words(): return torch.randint(2, 60, (int(torch.randint(2, 8, (1,), generator=g)),), generator=g).tolist()
+    t = Trajectory.begin(prompt, task_id=str(group), key=("", 0, str(group), sample), outcome=Outcome(reward, {}, False, "answer", [], None))
+    for last in (False, True):
+        ids = words() + [1] * last
+        t.append_sampled(ids, [0.0] * len(ids))
+        if not last: t.append_observation(words())
+    with torch.no_grad(): logq = model()(torch.tensor([t.ids])).logits[0].log_softmax(-1)
+    for i, sampled in enumerate(t.sampled):
+        if sampled: t.logprobs[i] = min(logq[i - 1, t.ids[i]].item() + noise * torch.randn(1, generator=g).item(), 0.0)
+    return t.check()
+
+
+def batch(noise=0.0): return [[episode(g, s, r, noise) for s, r in enumerate(rewards)] for g, rewards in enumerate(REWARDS)]
+
+
+def of_trl(groups, tmp_path, moved=None, correct=None, **settings):
+    "TRL's loss and gradient at the weights of `model`, or at those of `moved` with the logprobs of `model` as the old ones."
+    from datasets import Dataset
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{i}": i for i in range(60)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w2")), eos_token="w1", pad_token="w0")
+    played = [t for group in groups for t in group]
+
+    def rollout(prompts, trainer):
+        ends = [t.prompt_len for t in played]
+        return {"prompt_ids": [t.ids[:n] for t, n in zip(played, ends)], "completion_ids": [t.ids[n:] for t, n in zip(played, ends)],
+                "logprobs": [t.logprobs[n:] for t, n in zip(played, ends)], "env_mask": [t.sampled[n:] for t, n in zip(played, ends)],
+                "true_reward": [t.outcome.reward for t in played]}
+
+    def reward(completions, true_reward, **about): return true_reward
+
+    given = {"beta": 0.0, "temperature": 1.0} | settings
+    args = trl.GRPOConfig(output_dir=str(tmp_path), per_device_train_batch_size=len(played), num_generations=len(groups[0]), max_completion_length=LONGEST - PROMPT,
+                          report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, disable_dropout=True, **given)
+    # use_cpu: the batch is the whole generation batch, so that nothing is divided between steps
+    data = Dataset.from_list([{"prompt": "w3"} for _ in groups])
+    trainer = trl.GRPOTrainer(model=model(), reward_funcs=reward, args=args, train_dataset=data, processing_class=tokenizer, rollout_func=rollout)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    if correct: trainer.use_vllm, trainer.vllm_importance_sampling_correction = True, True
+    inputs = trainer._generate_and_score_completions([{"prompt": "w3"} for _ in played])
+    if moved is not None:
+        with torch.no_grad():
+            mask = inputs["completion_mask"]
+            inputs["old_per_token_logps"] = trainer._get_per_token_logps_and_entropies(
+                trainer.model, torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1), torch.cat([inputs["prompt_mask"], mask], 1), mask.shape[1])[0]
+        trainer.model.load_state_dict(moved.state_dict())
+    trainer.model.zero_grad()
+    loss = trainer._compute_loss(trainer.model, inputs)
+    loss.backward()
+    return loss.item(), {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+
+
+def of_ours(groups, moved=None, **settings):
+    "Our loss and gradient, of a first pass, or of a second one at the weights of `moved`."
+    cfg = TrainConfig(**({"kl": 0.0, "entropy": 0.0, "tis_cap": 0.0, "lr": 0.0, "grad_clip": 0.0, "autocast": "none", "passes": 1 if moved is None else 2} | settings))
+    learner = Learner(Policy(model()), cfg, max_tokens=LONGEST)
+    losses, add_gradient = [], learner.run_pass.add_gradient
+
+    def add(b):
+        found = add_gradient(b)
+        losses.append(found["loss"].item())
+        return found
+
+    learner.run_pass.add_gradient = add
+    update = learner.optimizer.update
+
+    def update_and_move(norm):
+        done = update(norm)
+        if moved is not None and len(losses) == 1: learner.policy.model.load_state_dict(moved.state_dict())
+        return done
+
+    learner.optimizer.update = update_and_move
+    learner.step(groups)
+    assert len(losses) == cfg.passes
+    return losses[-1], {name: p.grad for name, p in learner.policy.model.named_parameters()}
+
+
+def agree(ours, theirs, tolerance=1e-4):
+    assert abs(ours[0] - theirs[0]) < tolerance * max(1.0, abs(theirs[0])), (ours[0], theirs[0])
+    away = sum((ours[1][name] - g).square().sum() for name, g in theirs[1].items())
+    assert (away / sum(g.square().sum() for g in theirs[1].values())).sqrt() < tolerance
+
+
+def other():
+    "Weights some way from those of `model`, so that ratios leave their bounds."
+    found, away = model(), model(1)
+    with torch.no_grad():
+        for p, q in zip(found.parameters(), away.parameters()): p.lerp_(q, 0.5)
+    return found
+
+
+PAIRS = {
+    "grpo": ({"loss": "grpo"}, {"loss_type": "grpo"}),
+    "ppo_clip": ({"loss": "ppo_clip"}, {"loss_type": "dapo"}),
+    "dapo": ({"loss": "dapo"}, {"loss_type": "dapo", "epsilon_high": 0.28}),
+    "dr_grpo": ({"loss": "dr_grpo"}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
+    "gspo": ({"loss": "gspo"}, {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}),
+    "cispo": ({"loss": "cispo"}, {"loss_type": "cispo", "epsilon_high": 5.0}),
+    "cispo_1.2": ({"loss": "cispo", "clip_high": 0.2}, {"loss_type": "cispo", "epsilon_high": 1.2}),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_loss_is_what_trl_calls_by_its_name(name, tmp_path):
+    "Also where the policy has moved since its old logprobs, and the ratio is clipped on both sides. TRL adds 1e-4 to a standard deviation, and 1e-6 is added here: hence the tolerance."
+    ours, theirs = PAIRS[name]
+    moved = other()
+    agree(of_ours(batch(), moved, **ours), of_trl(batch(), tmp_path, moved, **theirs), 5e-4)
