@@ -192,12 +192,16 @@ class Policy:
         tensors: dict[str, Tensor],  # from `tensors`
     ):
         "Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they are of another model."
-        own = {name: tuple(p.shape) for name, p in self.trainable().items()}
+        self.check_shapes(tensors, {name: tuple(p.shape) for name, p in self.trainable().items()})
+        with torch.no_grad():
+            for name, p in self.trainable().items(): p.copy_(tensors[name])
+
+    @staticmethod
+    def check_shapes(tensors: dict[str, Tensor], own: dict[str, tuple[int, ...]]):
+        "Refuse tensors that are not of these names and shapes."
         given = {name: tuple(x.shape) for name, x in tensors.items()}
         different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
         if different: raise PolicyError(f"The weights are of another model: {len(different)} parameters differ in name or shape, {different[0]} for one.")
-        with torch.no_grad():
-            for name, p in self.trainable().items(): p.copy_(tensors[name])
 
     def keep_reference(self):
         "Keep a copy of the current weights as the reference; for LoRA, the base is the reference already."
