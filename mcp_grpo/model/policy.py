@@ -238,6 +238,13 @@ class Policy:
         model.save_pretrained(folder)
         if self.tokenizer is not None: self.tokenizer.save_pretrained(folder)
 
+    def save_adapter(
+        self,
+        folder: str | Path,  # created if missing
+    ):
+        "Write the adapter in peft's format."
+        self.model.save_pretrained(str(folder), save_embedding_layers=False)
+
     def merged(self) -> nn.Module:
         "The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision of the adapter's products."
         if not getattr(self.causal, "is_quantized", False): return copy.deepcopy(self.model).merge_and_unload()
