@@ -1,7 +1,8 @@
 # make train   the main job: a tiny model learns to use MCP tools, on a CPU
 # make test    the whole suite
 # make warmstart   the tiny model itself, from random weights
-# Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready.
+# make full    every optional package too, which `make test` needs
+# Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready and .venv/.ready-full.
 
 # These are set on the command line (`make bench NAME=client`); variables of the environment that happen to have such a name are not meant.
 MODE = cpu
@@ -12,16 +13,22 @@ NAME =
 ARGS =                  # more papermill parameters: ARGS="-p steps 20 -p seed 1"
 BIN  := .venv/bin
 READY := .venv/.ready
+FULL := .venv/.ready-full
 # Threads that wait sleep: spinning, they would keep the cores of a small machine from those that work.
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data warmstart bench servers export readme setup
+.PHONY: train test data warmstart bench servers export readme setup full
 setup: $(READY)
+full: $(FULL)
 
 $(READY): pyproject.toml requirements/py311-cpu.txt requirements/install
 	@requirements/install
 	@touch $@
+
+$(FULL): pyproject.toml requirements/py311-cpu-full.txt requirements/install
+	@requirements/install full
+	@touch $(READY) $@
 
 train: $(READY)
 	@test ! -e outputs/$(RUN)/metrics.jsonl || echo "$(ARGS)" | grep -qiw "resume true" || { echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; }
@@ -29,10 +36,10 @@ train: $(READY)
 	@test ! -e outputs/$(RUN)/train.ipynb || cp outputs/$(RUN)/train.ipynb outputs/$(RUN)/train-before.ipynb
 	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
 
-test: $(READY)
+test: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/nbdev_test --path nbs --n_workers 1
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal
 
 DATA_TO = .
 data: $(READY)

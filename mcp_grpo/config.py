@@ -6,8 +6,9 @@
 __all__ = ['Device', 'NULL', 'ClipBound', 'Weight', 'ASSIGNMENT', 'PACKAGED', 'SECTIONS', 'ConfigError', 'Section',
            'default_device', 'ModelConfig', 'DataConfig', 'ServersConfig', 'RolloutConfig', 'TrainConfig',
            'ParallelConfig', 'EvaluateConfig', 'Config', 'nearest', 'dotted_fields', 'unknown_field', 'explain',
-           'read_yaml', 'parse_overrides', 'asset', 'experiment', 'find_path', 'load_dotenv', 'read_settings',
-           'preset_path', 'merge_settings', 'load_config', 'replace_file', 'save_config', 'read_config']
+           'read_yaml', 'parse_overrides', 'asset', 'experiment', 'find_path', 'project_root', 'load_dotenv',
+           'read_settings', 'preset_path', 'merge_settings', 'load_config', 'replace_file', 'save_config',
+           'read_config']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
 import difflib, importlib.resources, os, re, reprlib
@@ -81,7 +82,8 @@ class RolloutConfig(Section):
     max_new_tokens: int = Field(72, ge=1, description="largest number of tokens sampled in one turn")
     max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
     deterministic: bool = Field(True, description="decode in rounds with a barrier, so that a rerun gives the same tokens")
-    engine: str = Field("hf", description="a name in the registry of `rollout.engine`")
+    engine: str = Field("hf", description="hf, vllm, or auto: vllm where it is installed and can sample the policy, else hf")
+    gpu_memory: float = Field(0.4, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
     dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
@@ -260,6 +262,14 @@ def find_path(
     for candidate in tried:
         if candidate.exists(): return candidate
     raise ConfigError(f"the {what} {str(path)!r} does not exist; it was looked for in {here} and the folders above it.")
+
+# %% ../nbs/00_core/00_config.ipynb #750c02fc
+def project_root(
+    start: str | Path = "",  # folder to start from; empty: the working folder
+) -> Path:  # absolute
+    "The nearest folder upwards that has `experiments/`; without one, the folder to start from."
+    here = Path(start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
 
 # %% ../nbs/00_core/00_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:

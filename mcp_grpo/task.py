@@ -32,6 +32,7 @@ class OfferedTool:
     description: str = Field(description="a few words, shown to the policy")
     arguments: dict[str, str] = Field(default_factory=dict, description="shown argument name -> real argument name")
     fixed: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda fixed: not fixed, description="real argument name -> value, never shown")
+    changes_state: StrictBool = Field(False, exclude_if=lambda changes: not changes, description="a call leaves something behind; success allows it only where the task needs it")
 
     @property
     def real_name(self) -> str:
@@ -66,7 +67,9 @@ class Success(TypedDict):
     "How success is decided."
     __pydantic_config__ = KEEP_UNKNOWN
     kind: Literal["answer", "unknown", "state"]
-    values: NotRequired[Annotated[Any, Field(description="what the answer must hold, in order")]]
+    values: NotRequired[Annotated[Any, Field(description="what the answer must state, in order")]]
+    words: NotRequired[Annotated[list[str], Field(description="words and signs, such as units, that may stand beside the values; `$` where the row has none")]]
+    any_order: NotRequired[Annotated[StrictBool, Field(description="the values may come in any order")]]
     evidence: NotRequired[Annotated[StrictBool, Field(description="the needed calls must have been made, too")]]
 
 
@@ -88,7 +91,7 @@ class StateCheck(TypedDict):
     tool: Annotated[str, Field(description="the tool that reads the state")]
     params: Annotated[dict[str, Any], Field(description="its arguments")]
     write_tool: Annotated[str, Field(description="the tool whose use changes the state; it must be on offer")]
-    contains: Annotated[Values, Field(description="what the state must hold")]
+    contains: Annotated[Values, Field(description="what the change must state")]
 
 # %% ../nbs/00_core/01_task.ipynb #abbae49d
 GROUND_TRUTH = ("task_id", "complexity", "max_turns", "success", "tool_sequence", "limits", "final_reference", "state_check")

@@ -1,8 +1,9 @@
-"What several tests need: the repository, a task file cut short, and a notebook run in a folder of its own."
-import json, os, subprocess, sys
+"What several tests need: the repository, a short run, a notebook run in a folder of its own, optional packages and third-party servers."
+import importlib, json, os, subprocess, sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"): os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
@@ -24,8 +25,8 @@ def train_command(folder: Path, parameters: dict, overrides=()) -> list:
     return papermill("train.ipynb", folder, parameters)
 
 
-def run(command: list, folder: Path, timeout=300):
-    "The finished process, with what it said as `.said`."
+def run(command: list, folder: Path, timeout=900):
+    "The finished process, with what it said as `.said`. The time limit is for a process that hangs: it leaves room for a machine that is busy."
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     done.said = done.stdout + done.stderr
     return done
@@ -37,12 +38,26 @@ def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
     if kept: results.write_text(json.dumps({"rows": kept}))
     command = papermill(f"bench_{name}.ipynb", folder, parameters | {"results": results})
     command[command.index("--cwd") + 1] = str(ROOT)
-    done = run(command, ROOT, timeout=900)
+    done = run(command, ROOT, timeout=3600)
     assert done.returncode == 0, done.said[-3000:]
     found = json.loads(results.read_text())
     assert set(found) == {"made_by", "date", "device", "versions", "rows"} and all(row in found["rows"] for row in kept)
     assert all({"id", "what", "value", "unit", "goal", "holds", "peer"} == set(row) for row in found["rows"])
+    assert not [row for row in found["rows"] if row["goal"].startswith("(")], "a row without a goal cannot fail"
     return found["rows"]
+
+
+def needs(package: str):
+    "An optional package. A test is skipped without it, but not under `make test`, which installs all of them."
+    return importlib.import_module(package) if (Path(sys.prefix)/".ready-full").exists() else pytest.importorskip(package)
+
+
+def third_party_part(name: str = "") -> str:
+    "Install a part of the third-party servers, or all; returns why it was left out, if it was. Test processes wait for each other here."
+    with FileLock(Path(sys.prefix)/".servers.lock"): done = subprocess.run([ROOT/"requirements/third-party", *([name] if name else [])], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    skipped = ROOT/f".servers/{name}.skipped"
+    return skipped.read_text().strip() if name and skipped.exists() else ""
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 "Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
 import json, os, re, subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, run, train_command
@@ -64,20 +63,13 @@ def start(case, folder):
     return run(train_command(folder, parameters, overrides), folder)
 
 
-@pytest.fixture(scope="module")
-def refusals(tmp_path_factory):
-    "All of them, two at a time."
-    folders = [tmp_path_factory.mktemp("refusal") for _ in CASES]
-    with ThreadPoolExecutor(2) as two: return list(zip(two.map(start, CASES, folders), folders))
-
-
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[str(c[-1])[:40] for c in CASES])
-def test_wrong_input_is_refused(refusals, case):
-    done, folder = refusals[case]
+@pytest.mark.parametrize("case", CASES, ids=[str(c[-1])[:40] for c in CASES])
+def test_wrong_input_is_refused(case, tmp_path):
+    done = start(case, tmp_path)
     assert done.returncode != 0
-    assert re.search(CASES[case][-1], done.said.strip().splitlines()[-1]), done.said[-500:]
-    assert not (folder/"outputs").exists()
-    loads = [c for c in json.loads((folder/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
+    assert re.search(case[-1], done.said.strip().splitlines()[-1]), done.said[-500:]
+    assert not (tmp_path/"outputs").exists()
+    loads = [c for c in json.loads((tmp_path/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 

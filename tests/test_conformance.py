@@ -2,7 +2,7 @@
 import subprocess, sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, third_party_part
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from conformance import APPLICABLE, LEFT_OUT
@@ -12,10 +12,7 @@ from mcp_grpo.client.spec import EMBEDDED
 
 @pytest.fixture(scope="session")
 def suite():
-    done = subprocess.run([ROOT/"requirements/third-party", "conformance"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    skipped = ROOT/".servers/conformance.skipped"
-    if skipped.exists(): pytest.skip(skipped.read_text().strip())
+    if left_out := third_party_part("conformance"): pytest.skip(left_out)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)

@@ -5,6 +5,7 @@ It computes its advantages and its loss itself; the same model is trained by our
 """
 import pytest
 import torch
+from conftest import needs
 
 from mcp_grpo.config import TrainConfig
 from mcp_grpo.env.episode import Outcome
@@ -12,7 +13,7 @@ from mcp_grpo.model.policy import Policy, tiny_qwen3
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.train.learner import Learner
 
-trl = pytest.importorskip("trl")
+trl = needs("trl")
 PROMPT, LONGEST = 7, 40  # tokens
 REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # the second group has no spread
 

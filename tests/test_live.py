@@ -4,7 +4,7 @@ import contextlib, importlib, json, subprocess, sys
 import anyio
 import jsonschema
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 import fake_apis
@@ -108,7 +108,7 @@ def slack_command(url: str, **more) -> list:
 def live(name: str, monkeypatch, timeout: float = 15.0):
     "The spec of a live server, and the API that it asks."
     package, variable = SERVICES[name][:2]
-    pytest.importorskip(package, reason="the client of a live service (pip install 'mcp-grpo[live]')")
+    needs(package)
     monkeypatch.setenv(variable, KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with serving(getattr(fake_apis, name)) as api:
@@ -156,7 +156,7 @@ def test_each_failure_arrives_as_whose_fault_it_is(name, monkeypatch):
             assert KEY not in str(found)
             if failure in ("E401", "E403"): assert f"refused the key in {variable}" in found.content
             if failure in SLOW: assert found.seconds < fake_apis.SLOW
-        assert 5 < shut <= 7 if failures[-1] == "E429" else shut == 0
+        assert 0 < shut <= 7 if failures[-1] == "E429" else shut == 0
     with live(name, monkeypatch) as (spec, _): result = calls(spec, [(tool, about("E404"))])[1][0]
     if missing: assert (result.content, result.is_error, result.fault) == (missing, True, None)
     else: assert result.fault == "transport" and "see whether its base_url is right" in result.content
@@ -209,7 +209,7 @@ def test_a_slow_call_does_not_hold_up_others(monkeypatch):
             await anyio.sleep(0.1)
             group.start_soon(call, "AAPL")
         return done
-    with live("polygon", monkeypatch, timeout=2.5) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
+    with live("polygon", monkeypatch, timeout=3.5) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
 
 
 # ---- Slack
@@ -231,9 +231,9 @@ def test_text_rings_for_nobody_and_other_channels_are_not_touched(monkeypatch):
 @pytest.mark.parametrize("more, says", [({"teams": ["T2"]}, "belongs to team T1, which is not one of T2"), ({"live": False}, "ask for it by live"),
                                         ({"channels": []}, "give the ids of the teams and channels"), ({"teams": []}, "give the ids of the teams and channels")])
 def test_slack_is_real_only_where_all_of_it_is_said(more, says):
-    pytest.importorskip("slack_sdk")
+    needs("slack_sdk")
     with serving(fake_apis.slack) as api:
-        done = subprocess.run([sys.executable, *slack_command(api.url, **more)], env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, *slack_command(api.url, **more)], env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode and says in done.stderr.splitlines()[-1] and KEY not in done.stderr
 
 
@@ -257,10 +257,10 @@ def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
 
 
 def test_slack_that_was_there_before_training_falls_silent():
-    pytest.importorskip("slack_sdk")
+    needs("slack_sdk")
     program = ("import json, sys\nfrom mcp_grpo.servers.slack import LiveSlack\nreal = LiveSlack(**json.loads(sys.argv[1]))\nimport mcp_grpo.env.episode\n"
                "real.post('C1', 'hello')")
     with serving(fake_apis.slack) as api:
         command = [sys.executable, "-c", program, slack_command(api.url)[-1]]
-        done = subprocess.run(command, env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env={"SLACK_BOT_TOKEN": KEY}, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert "process that trains or plays episodes" in done.stderr and [path for path, _ in api.requests] == ["/api/auth.test"]

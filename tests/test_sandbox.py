@@ -1,5 +1,5 @@
 "What model-written code can do in the sandbox, of either kind, and without it; and that nothing of it stays behind."
-import asyncio, json, os, shutil, signal, subprocess, sys, tempfile, time
+import asyncio, gc, json, os, shutil, signal, subprocess, sys, tempfile, time
 from contextlib import suppress
 
 import psutil
@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT/"tests/servers"))
 from hostile import jail, snippets
 
 from mcp_grpo.sandbox.box import Interpreter, Sandbox, Zygote
-from mcp_grpo.sandbox.walls import SandboxError
+from mcp_grpo.sandbox.walls import Limits, SandboxError
 
 PROGRAM = [sys.executable, str(ROOT/"tests/servers/hostile.py")]
 bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed (apt-get install bubblewrap)")
@@ -28,6 +28,14 @@ def hostile(kind: str, folder: str, before: list = ()) -> dict:
     "What came through of the hostile snippets."
     done = subprocess.run([*before, *PROGRAM, kind, folder], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd="/",
                           capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def channels(where: str, episodes: int, before: list = ()) -> dict:
+    "How many episodes saw the mark of another one."
+    done = subprocess.run([*before, sys.executable, str(ROOT/"tests/sandbox_channels.py"), where, str(episodes)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          cwd="/", capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -119,28 +127,64 @@ def test_no_zygote_that_fails_its_test_is_used(monkeypatch):
     assert asyncio.run(main()) == ([SandboxError] * 3, None)
 
 
-def innermost(process: psutil.Process) -> psutil.Process:
+def zygote_of(box: Sandbox) -> psutil.Process:
     "The zygote itself, past bubblewrap."
-    while inner := process.children(): process = inner[0]
+    process = psutil.Process(box.zygote.process.pid)
+    while process.name() == "bwrap": process = process.children()[0]
     return process
+
+
+async def left_by(zygote: psutil.Process) -> tuple:
+    "Open files of this process and memory of the zygote, once all children have ended."
+    deadline = time.monotonic() + 120
+    while (left := descendants(zygote)) and time.monotonic() < deadline: await asyncio.sleep(0.05)
+    assert not left
+    gc.collect()
+    return psutil.Process().num_fds(), zygote.memory_info().rss
 
 
 def test_many_executions_leave_nothing():
     async def main():
-        async with Sandbox() as box:
+        async with Sandbox(limits=Limits(seconds=60)) as box:
             async def one(n):
                 async with Interpreter(box) as e: return await e.run(f"open('f', 'w').write('x' * 1000)\n{n} + 1")
             async def many(first): return await asyncio.gather(*(one(first + i) for i in range(8)))
             await many(0)
-            await asyncio.sleep(1)  # until the children that tested the walls, and those of these executions, have ended
-            me, zygote = psutil.Process(), innermost(psutil.Process(box.zygote.process.pid))
-            before = me.num_fds(), zygote.memory_info().rss, len(descendants(zygote))
+            zygote = zygote_of(box)
+            before = await left_by(zygote)
             for n in range(20): assert [r.value for r in await many(n)] == [str(n + i + 1) for i in range(8)]
-            deadline = time.monotonic() + 30
-            while len(descendants(zygote)) > before[2] and time.monotonic() < deadline: await asyncio.sleep(0.1)
-            return before, (me.num_fds(), zygote.memory_info().rss, len(descendants(zygote)))
+            return before, await left_by(zygote)
     before, after = asyncio.run(main())
-    assert after[0] <= before[0] and after[2] <= before[2] and after[1] < before[1] + (1 << 20)
+    assert after[0] <= before[0] and after[1] < before[1] + (1 << 20)
+
+
+def test_a_closed_interpreter_starts_no_process():
+    async def main():
+        async with Sandbox() as box:
+            waiting, used = Interpreter(box), Interpreter(box)
+            starting = asyncio.create_task(waiting.run("1"))
+            await used.run("1")
+            await asyncio.sleep(0)
+            waiting.close()  # while, or after, its process starts
+            used.close()
+            refused = await asyncio.gather(used.run("1"), waiting.run("1"), used.__aenter__(), starting, return_exceptions=True)
+            await left_by(zygote_of(box))
+            return refused[:3]
+    for error in asyncio.run(main()): assert isinstance(error, SandboxError) and "closed" in str(error)
+
+
+@pytest.mark.parametrize("where", [pytest.param("bubblewrap", marks=bubblewrap), "landlock", pytest.param("denied", marks=bubblewrap)])
+def test_no_episode_sees_the_mark_of_another(where, folder):
+    found = channels(where, 4, jail(folder) if where == "denied" else ())
+    assert found["kind"] == ("bubblewrap" if where == "bubblewrap" else "landlock") and found["channels"] >= 40
+    assert not found["one_after_another"]["seen"] and not found["at_once"]["seen"]
+    if where == "denied": assert found["one_after_another"]["said_open"]["process numbers"] == 4  # what is said to stay open does, so the trial sees marks
+
+
+@bubblewrap
+def test_the_marks_can_be_seen(folder):
+    found = channels("none", 4, jail(folder))
+    assert len({*found["one_after_another"]["seen"], *found["at_once"]["seen"]}) >= 15
 
 
 def test_other_systems_are_refused(monkeypatch):

@@ -30,7 +30,7 @@ def over_http(name: str, *options, door="command", token=""):
         line = process.stderr.readline()
         yield line.split()[1], token or line.split()[-1], line
         process.terminate()
-        assert process.wait(30) is not None and process.stderr.read() == ""
+        assert process.wait(120) is not None and process.stderr.read() == ""
     finally:
         process.kill()
         process.wait()
@@ -58,7 +58,7 @@ def test_over_stdio(name, door):
     tool, arguments = CALLS[name]
     words = command(door, name, "--tools", tool, "--world-seed", "1")
     async def talk():
-        async with Session(ServerSpec(name, command=words[0], args=words[1:], cwd=str(ROOT), pass_env=["PYTHONPATH"])) as session:
+        async with Session(ServerSpec(name, command=words[0], args=words[1:], cwd=str(ROOT), pass_env=["PYTHONPATH"], start_timeout=120)) as session:
             return list(session.tools), await session.call(tool, arguments)
     tools, result = anyio.run(talk)
     assert tools == [tool] and not result.is_error and not result.fault
@@ -103,7 +103,7 @@ def test_http_sessions_are_kept_apart():
 ])
 def test_what_cannot_be_had_is_said_in_one_sentence(options, sentence, tmp_path):
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "POLYGON_API_KEY"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command("command", "polygon", *options), capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    done = subprocess.run(command("command", "polygon", *options), capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
     assert done.returncode == 1 and not done.stdout and sentence in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 

@@ -20,7 +20,7 @@ TOOLS = {  # a few names that the official servers use too
 
 def client(name: str):
     return mcp.Client(mcp.StdioServerParameters(command=sys.executable, args=["-m", f"mcp_grpo.servers.{name}", "--world-seed", "0"]),
-                      mode="legacy", read_timeout_seconds=30)
+                      mode="legacy", read_timeout_seconds=120)
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
@@ -28,7 +28,7 @@ def test_server_over_stdio(name):
     tool, arguments = CALLS[name]
 
     async def talk():
-        with anyio.fail_after(60):
+        with anyio.fail_after(300):
             async with client(name) as c:
                 tools = {t.name for t in (await c.list_tools()).tools}
                 return tools, await c.call_tool(tool, arguments)

@@ -1,9 +1,9 @@
 "Servers that others wrote, from the pool: each is called, and those that remember are proved isolated with 16 episodes at once."
-import subprocess, sys
+import sys
 
 import anyio
 import pytest
-from conftest import ROOT
+from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool
 
@@ -18,8 +18,7 @@ EPISODES = 16
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory):
-    done = subprocess.run([ROOT/"requirements/third-party"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    third_party_part()
     return third_party(tmp_path_factory.mktemp("third-party"))
 
 

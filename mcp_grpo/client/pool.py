@@ -18,11 +18,11 @@ from typing import Any
 
 import anyio, mcp_types
 
-from .guard import Gate, Toolbox, backoff, check_pin, redact, server_secrets, translate
+from .guard import Gate, Toolbox, backoff, check_pin, longest_first, redact, server_secrets, translate
 from .session import Session, SessionError, ToolResult, run_sync
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server
 from .tape import Tape, TapedSession, TapeMiss
-from ..config import Config, ConfigError, find_path, nearest
+from ..config import Config, ConfigError, find_path, nearest, project_root
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +81,13 @@ class ServerPool:
         self.sharing = spec.isolation == "shared"  # whether one session serves all episodes
         self.toolbox: Toolbox | None = None  # once the tools are known
         self.instructions = ""  # the server's own description
-        self.secrets = server_secrets(spec, dict(os.environ))
+        self.own_secrets = server_secrets(spec, dict(os.environ))
+        self.secrets = self.own_secrets  # to redact; in a pool those of the other servers too, which run on the same machine
         self.common: Session | None = None  # the session of a shared server
         self.spares: deque[tuple[float, Session]] = deque()  # (spare since, session)
         self.in_use = 0  # sessions that serve a single episode now
         self.closed = False
+        self.failed: Session | None = None  # the last one of which a call failed
         bounded = spec.transport == "stdio" and not self.sharing
         self._slots = anyio.Semaphore(spec.processes, fast_acquire=True) if bounded else None
         self._gate, self._server, self._lock = Gate(spec), None, anyio.Lock(fast_acquire=True)
@@ -100,7 +102,7 @@ class ServerPool:
     @cached_property
     def digest(self) -> str:
         "Digest that identifies the server on a tape: its tools, which must be known, and its configuration."
-        identity = [self.toolbox.digest, settings_of(self.spec, self.secrets)]
+        identity = [self.toolbox.digest, settings_of(self.spec, self.own_secrets)]
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
 
     async def learn(self) -> None:
@@ -204,8 +206,7 @@ class ServerPool:
     async def _start(self) -> Session:
         "Open a new session."
         if self.spec.transport == "memory" and self._server is None:
-            self._server = make_server(self.spec)
-            self.secrets = server_secrets(self.spec, dict(os.environ))  # a live server may have just read its key into the environment
+            self._server = self._make_server()
         session = await Session(self.spec, self._server, self.toolbox, self._gate, self.secrets).open()
         try:
             if self.spec.isolation == "workdir": await session.process.settle()
@@ -214,6 +215,18 @@ class ServerPool:
             raise
         self.toolbox, self.instructions = self.toolbox or session.toolbox, self.instructions or session.instructions
         return session
+
+    def _make_server(self) -> Any:
+        "The server object of an in-memory server."
+        error = None
+        try: return make_server(self.spec)
+        except Exception as e: error = e
+        finally:
+            self.own_secrets = server_secrets(self.spec, dict(os.environ))  # the factory may have just read a key into the environment
+            self.secrets = longest_first(self.secrets, self.own_secrets)
+        reason = redact(str(error), self.secrets)
+        if isinstance(error, SpecError): raise SpecError(reason)
+        raise SessionError(self.spec.name, "crash", f"server '{self.spec.name}' could not be made ({type(error).__name__}: {reason}).")
 
     async def _spare(self) -> Session | None:
         "A spare session that still answers."
@@ -333,6 +346,7 @@ class LeasedSession:
             else:
                 self._calls += 1
                 result = await session.send(tool, arguments)
+                if result.is_error or result.fault: server.failed = session
                 if not result.sent and server.sharing and not self.released and not server.closed: continue  # another episode's call ended the shared session before this call was sent
             again = result.fault and spec.repeatable(tool) and attempt < spec.retries and not self.released
             if not again or not (session is None or session.alive or await self._replace(session)): return result
@@ -470,6 +484,8 @@ class Pool:
         if self._loop is not None: raise RuntimeError("the pool is open already; close it first.")
         self._loop = asyncio.get_running_loop()
         self._servers = {name: ServerPool(spec, self.tape) for name, spec in self.specs.items()}
+        secrets = longest_first(*(server.own_secrets for server in self._servers.values()))
+        for server in self._servers.values(): server.secrets = secrets
         return self
 
     async def stop(self) -> None:
@@ -570,6 +586,11 @@ class Pool:
         "Each server's own description, such as the source of its data or the sandbox it runs; for the records of a run."
         return {name: server.instructions for name, server in self._servers.items() if server.instructions}
 
+    def error_output(self, name: str) -> str:
+        "The end of the error output of the server's process of which a call failed last, without secrets; empty if there is none."
+        failed = self._servers[name].failed
+        return failed.error_output if failed else ""
+
     def stats(self) -> dict[str, int]:
         "The number of leases, of open sessions (leased, shared or spare), and of spares."
         servers = self._servers.values()
@@ -589,15 +610,14 @@ class Pool:
 # %% ../../nbs/01_client/06_pool.ipynb #991bc398
 def open_pool(
     cfg: Config,  # its section `servers` is used
-    root: str | Path | None = None,  # base of a relative tape path; None takes the nearest folder with `experiments/`, else the working folder
+    root: str | Path | None = None,  # base of a relative tape path; None takes `project_root()`
 ) -> Pool:  # open; `close` it, or use it in a `with` statement
     "The pool of a run: embedded servers, server file, pins and tape as configured."
-    settings, here = cfg.servers, Path.cwd()
+    settings = cfg.servers
     specs = embedded_specs(settings.names, settings.transport, settings.world_seed)
     if settings.file: specs |= from_mcp_servers(find_path(settings.file, "server file"))
     for name in settings.pins:
         if name not in specs: raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
     specs = {name: spec.model_copy(update={"pin": settings.pins.get(name, spec.pin)}) for name, spec in specs.items()}
-    if root is None: root = next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
-    tape = Tape(Path(root)/settings.tape, settings.tape_mode) if settings.tape else None
+    tape = Tape(Path(root or project_root())/settings.tape, settings.tape_mode) if settings.tape else None
     return Pool(specs, tape, owns_tape=True).open()

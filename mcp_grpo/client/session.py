@@ -181,10 +181,10 @@ class ErrorLog:
         self.file.seek(0)  # also the position at which the subprocess goes on writing
         self.file.truncate()
 
-    def tail(self, secrets: list[str], limit: int = 3000) -> str:
+    def tail(self, secrets: list[str], limit: int = 10_000) -> str:
         "The last characters, without the secrets."
         self.file.flush()
-        last = os.pread(self.file.fileno(), 10 * limit, max(0, self.size - 10 * limit))
+        last = os.pread(self.file.fileno(), 4 * limit, max(0, self.size - 4 * limit))
         return redact(last.decode(errors="replace"), secrets).strip()[-limit:]
 
     def close(self, secrets: list[str]) -> str:

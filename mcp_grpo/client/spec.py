@@ -46,6 +46,8 @@ class ServerSpec(BaseModel):
     template: str = Field("", description="folder whose content every {workdir} starts with")
     url: str = Field("", repr=False, description="streamable HTTP: the endpoint")
     headers: dict[str, str] = Field({}, repr=False, description="headers sent with every request")
+    secrets: list[str] = Field([], repr=False, description="variables and headers whose values are secret whatever they look like, or other texts that are")
+    public: list[str] = Field([], repr=False, description="variables and headers whose values are not secret whatever they look like, or other texts that are not")
     isolation: Literal["", "memory", "process", "workdir", "session", "shared"] = Field("", description="how episodes are kept apart; the strictest that the transport can give if empty")
     timeout: Seconds = Field(30.0, description="seconds for one call")
     start_timeout: Seconds = Field(30.0, description="seconds to start, shake hands and list the tools")
@@ -132,7 +134,7 @@ def _expand(value: Any, where: str) -> Any:
     if not isinstance(value, str): return value
     def look_up(match: re.Match) -> str:
         name = match[1].removeprefix("env:")
-        if name not in os.environ: raise SpecError(f"{where}: set the environment variable {name}, which '{value}' asks for.")
+        if name not in os.environ: raise SpecError(f"{where}: set the environment variable {name}, which its entry asks for.")
         return os.environ[name]
     return re.sub(r"\$\{([^}]*)\}", look_up, value)
 

@@ -75,10 +75,11 @@ class Episode:
     def done(self) -> bool: return bool(self.end)
 
     async def start(self) -> list[dict]:
-        "Leases the sessions; returns the prompt's messages."
+        "Leases the sessions and reads the state that a task may change; returns the prompt's messages."
         if self._lease is not None or self.done: raise RuntimeError("an episode starts once; make a new one")
         try: self._lease = await self.pool.lease(servers_of(self.task))
         except SessionError as e: self._abort(f"{e.fault}: {e}")
+        if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
         return [dict(message) for message in self.task.prompt]
 
     async def step(
@@ -109,7 +110,10 @@ class Episode:
         "Reads the state, gives the sessions back, scores. May be called twice, and before the end."
         if self._outcome is None:
             self.end = self.end or "truncated"
-            try: await self._read_state()
+            try:
+                if self.end != "aborted" and self._lease is not None and needs_state(self.task, self.record):
+                    self.record.state = await self._read_state(self._lease)
+                    self.record.state_refused = self.record.state is None
             finally: await self._release()
             self._outcome = self._score()
         return self._outcome
@@ -157,14 +161,13 @@ class Episode:
         if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
         return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds)
 
-    async def _read_state(self) -> None:
-        "Calls the state check's tool, through the episode's own session."
-        if self.end == "aborted" or self._lease is None or not needs_state(self.task, self.record): return
+    async def _read_state(self, lease: Lease) -> str | None:
+        "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."
         check = self.task.state_check
-        result = await self._lease.call(check["server"], check["tool"], check["params"])
-        if result.fault: self.record.fault = f"{result.fault}: the state check: {result.content[:200]}"
-        elif result.is_error: self.record.state_refused = True
-        else: self.record.state = result.content
+        result = await lease.call(check["server"], check["tool"], check["params"])
+        if not result.fault: return None if result.is_error else result.content
+        self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
+        return None
 
     async def _release(self) -> None:
         "Gives the lease back once, also under cancellation."

@@ -4,20 +4,25 @@
 
 # %% auto #0
 __all__ = ['RESULT_FIELDS', 'list_tools', 'check_tool', 'check_tasks', 'check_held_out', 'check_training', 'name_heldout_sets',
-           'holds', 'pick_tasks', 'check_outcome', 'play_some', 'PreflightReport', 'preflight']
+           'holds', 'pick_tasks', 'raised_in_tools', 'essence', 'what_broke', 'check_outcome', 'play_some',
+           'PreflightReport', 'preflight']
 
 # %% ../../nbs/04_env/05_preflight.ipynb #a0129481
+import json
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import mcp_types
 
 from ..client.pool import Pool
 from ..client.session import run_sync
+from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
 from .episode import Outcome
-from .reward import same_answer
+from .reward import ToolEvent, same_answer
 from .scripted import oracle_turns, play_all_sync
 from ..task import Task, TaskError
 
@@ -109,13 +114,56 @@ def pick_tasks(
     for family in families.values(): picked += family[::max(1, len(family) // per_family)][:per_family]
     return picked
 
-def check_outcome(task: Task, outcome: Outcome, path: str) -> None:
+@contextmanager
+def raised_in_tools() -> Iterator[list[str]]:
+    "What tools of servers in this process raise meanwhile; the SDK logs it, and answers only that the tool failed."
+    found, handler = [], logging.Handler(logging.ERROR)
+    def keep(record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and error.__cause__ is not None: error = error.__cause__
+        if error is not None: found.append(f"{type(error).__name__}: {error}")
+    handler.emit = keep
+    logger = logging.getLogger("mcp")
+    logger.addHandler(handler)
+    try: yield found
+    finally: logger.removeHandler(handler)
+
+def essence(
+    output: str,  # the end of a server's error output, often a traceback
+) -> str:
+    "The lines that name an exception, else the last ones; at most 500 characters."
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
+    return " / ".join(dict.fromkeys(named or lines[-5:]))[-500:]
+
+def what_broke(
+    event: ToolEvent,  # a call that failed
+    pool: Pool,  # that served it
+    raised: Iterable[str] = (),  # by tools in this process
+) -> str:  # sentences; empty if the server said nothing besides the call's result
+    "What the server wrote to its error output, or raised, and the variables that it misses."
+    if event.server not in pool.specs: return ""
+    output = pool.error_output(event.server)
+    wrote = essence(output) or " / ".join(dict.fromkeys(raised))[-500:]
+    missing = missing_variables(pool.specs[event.server], event.content + output)
+    return (f" The server wrote: {wrote}." if wrote else "") + (f" {missing}" if missing else "")
+
+def check_outcome(
+    task: Task,
+    outcome: Outcome,
+    path: str,  # the tasks' file, for the error message
+    pool: Pool,  # that served it
+    raised: Iterable[str] = (),  # by tools in this process
+) -> None:
     "Raises `ConfigError` unless the task's own calls earned 1 and gave its facts."
     results = " ".join(event.content for event in outcome.events if not event.is_error)
     facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
     if outcome.reward == 1 and all(holds(results, fact) for fact in facts): return
-    why = f": {outcome.reason}" if outcome.reason else "; is it made for these servers and this servers.world_seed?"
-    raise ConfigError(f"{path}, task {task.task_id}: its own tool calls do not give its answer{why}")
+    event = next((event for event in outcome.events if not event.ok), outcome.events[-1] if outcome.events else None)
+    broke = what_broke(event, pool, raised) if event and not event.ok else ""
+    why = f": {outcome.reason}." if outcome.reason else "." if broke else "; is it made for these servers and this servers.world_seed?"
+    call = f" The call {event.server}.{event.tool}({json.dumps(event.arguments)[:300]}) gave {event.content[:300]!r}." if event else ""
+    raise ConfigError(f"{path}, task {task.task_id}: its own tool calls do not give its answer{why}{call}{broke}")
 
 def play_some(
     pool: Pool,  # opened with `open()`
@@ -131,7 +179,8 @@ def play_some(
         except TaskError as error: raise ConfigError(f"{path}, task {task.task_id}: {error}") from None
     for start in range(0, len(picked), at_once):
         batch = picked[start:start + at_once]
-        for task, outcome in zip(batch, play_all_sync("oracle", batch, pool)): check_outcome(task, outcome, path)
+        with raised_in_tools() as raised: outcomes = play_all_sync("oracle", batch, pool)
+        for task, outcome in zip(batch, outcomes): check_outcome(task, outcome, path, pool, raised)
     return len(picked)
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7297d6ba

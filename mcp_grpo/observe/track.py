@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable
 
 from filelock import FileLock, Timeout
 
-from ..config import Config, ConfigError, load_config, nearest, read_config, replace_file, save_config
+from ..config import Config, ConfigError, load_config, nearest, project_root, read_config, replace_file, save_config
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941
@@ -29,9 +29,7 @@ def run_folder(
     "The folder of a run. Raises `ConfigError` for a name that would leave `outputs/`."
     if not run or run != Path(run).name or run.startswith("."):
         raise ConfigError(f"run: {run!r} cannot name a folder; use letters, digits, '-' and '_'.")
-    here = Path(start or Path.cwd()).resolve()
-    root = next((p for p in (here, *here.parents) if (p / "experiments").is_dir()), here)
-    return root / "outputs" / run
+    return project_root(start) / "outputs" / run
 
 # %% ../../nbs/09_observe/00_track.ipynb #7086b7fb
 def plain(

@@ -258,6 +258,8 @@ def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Co
 # %% ../../nbs/07_rollout/04_hf.ipynb #597185b2
 class HFEngine:
     "A `transformers` model as an `Engine`; its weights are shared, not copied."
+    shares_weights = True
+
     def __init__(
         self,
         model,  # any causal LM with full attention

@@ -106,8 +106,13 @@ class Child:
         return Result(*parts, f"Cut at {limits.output} of {longest} bytes." if longest > limits.output else "")
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #8bb9b824
+_FIRST_TO_BE_KILLED = """import contextlib, os, sys
+with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file: file.write("1000")
+os.execvp(sys.argv[1], sys.argv[1:])"""
+
 def _run_process(command: list, environment: dict, link: int, errors, started: concurrent.futures.Future) -> None:
     "The body of a thread: start a process and wait for its end."
+    command = [os.path.realpath(sys.executable), "-SsPB", "-c", _FIRST_TO_BE_KILLED, *command]
     try:
         process = subprocess.Popen(command, pass_fds=[link], env=environment, cwd="/", start_new_session=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
@@ -208,6 +213,7 @@ class Interpreter:
         source: "Sandbox | Zygote",  # has `limits` and `fork()`
     ):
         self.source, self._child, self._end, self._lock = source, None, None, asyncio.Lock()
+        self._closed = False
 
     async def __aenter__(self) -> "Interpreter":
         await self._begin()
@@ -219,7 +225,7 @@ class Interpreter:
         self,
         code: str,  # Python source
     ) -> Result:
-        "Run code; its errors are in the result. Raises `SandboxError` only if the sandbox itself has ended."
+        "Run code; its errors are in the result. Raises `SandboxError` only if the sandbox itself has ended, or this interpreter is closed."
         data, limits, began = code.encode("utf-8", "replace"), self.source.limits, perf_counter()
         if len(data) > limits.source: return Result(error=f"The code has {len(data)} bytes; at most {limits.source} are accepted.")
         async with self._lock:
@@ -234,13 +240,18 @@ class Interpreter:
         return replace(result, seconds=perf_counter() - began)
 
     def close(self) -> None:
-        "End the process; a running call fails. May be called twice."
+        "End the process for good; a running call fails. May be called twice."
+        self._closed = True
         if not self._lock.locked(): self._drop()
         elif self._child: self._child.signal(signal.SIGKILL)
 
     async def _begin(self) -> None:
-        "Start the process; it ends with this object at the latest."
-        self._child = await self.source.fork()
+        "Start the process; it ends with this object at the latest. Raises `SandboxError` if the interpreter is closed."
+        child = None if self._closed else await self.source.fork()
+        if self._closed:  # before, or meanwhile
+            if child: child.end()
+            raise SandboxError("the interpreter is closed: its episode has ended.")
+        self._child = child
         self._end = weakref.finalize(self, self._child.end)
         self._end.atexit = False  # the child ends with our process anyway, and a forked copy of our process must not end it
 
@@ -350,20 +361,15 @@ class Sandbox:
         only: str = "",  # one of KINDS, to try no other; empty takes the strongest possible
         unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
     ):
-        self.packages, self.limits, self.unsafe_no_sandbox = tuple(packages), limits, unsafe_no_sandbox
+        self.packages, self.limits = tuple(packages), limits
         if only and only not in KINDS: raise SandboxError(f"There is no sandbox of kind '{only}'; choose {' or '.join(KINDS)}.")
         self.kinds = ("none",) if unsafe_no_sandbox else (only,) if only else KINDS
         self.kind, self.zygote = "", None  # the kind that was tried last; a zygote that has passed the self-test
         self._lock = threading.Lock()  # held while a zygote is started
 
-    @property
-    def metadata(self) -> dict:
-        "Kind, packages and limits, for the records of a run."
-        return dict(sandbox=self.kind, unsafe_no_sandbox=self.unsafe_no_sandbox, packages=list(self.packages), limits=asdict(self.limits))
-
     def start(self) -> "Sandbox":
         "Start and test the sandbox. Raises `SandboxError` if it cannot be started or fails its self-test."
-        if not self.unsafe_no_sandbox and (sys.platform != "linux" or platform.machine() not in ARCHITECTURES):
+        if self.kinds != ("none",) and (sys.platform != "linux" or platform.machine() not in ARCHITECTURES):
             raise SandboxError(f"Model-written code is confined on Linux (x86-64, ARM 64) only, and this is {sys.platform} on {platform.machine()}: "
                                "use such a machine, or a container on this one.")
         with self._lock: self.zygote = self._strongest()

@@ -33,18 +33,18 @@ class SandboxError(RuntimeError):
 _CALLS = """
 read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214, mremap 25 216,
 msync 26 227, madvise 28 233, pread64 17 67, pwrite64 18 68, readv 19 65, writev 20 66, preadv 295 69, pwritev 296 70, dup 32 23,
-dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59, fsync 74 82, fdatasync 75 83, ftruncate 77 46, fallocate 285 47, sendfile 40 71,
-copy_file_range 326 285, close_range 436 436, stat 4 -, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, fstatfs 138 44,
+dup2 33 -, dup3 292 24, fsync 74 82, fdatasync 75 83, ftruncate 77 46, fallocate 285 47, sendfile 40 71,
+copy_file_range 326 285, close_range 436 436, stat 4 -, lstat 6 -, newfstatat 262 79, statfs 137 43, fstatfs 138 44,
 access 21 -, faccessat 269 48, faccessat2 439 439, getdents64 217 61, getcwd 79 17, chdir 80 49, fchdir 81 50, umask 95 166, mkdir 83 -,
 mkdirat 258 34, rmdir 84 -, unlink 87 -, unlinkat 263 35, rename 82 -, renameat 264 38, renameat2 316 276, link 86 -, linkat 265 37,
 symlink 88 -, symlinkat 266 36, readlink 89 -, readlinkat 267 78, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_create 213 -,
 epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22, eventfd2 290 19, sendto 44 206, recvfrom 45 207,
-shutdown 48 210, futex 202 98, set_robust_list 273 99, rseq 334 293, sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168,
+shutdown 48 210, futex 202 98, rseq 334 293, sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168,
 nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153,
-getrandom 318 278, getrusage 98 165, getrlimit 97 163, sysinfo 99 179, uname 63 160, getpid 39 172, gettid 186 178, getppid 110 173,
+getrandom 318 278, getrlimit 97 163, uname 63 160, getpid 39 172, gettid 186 178, getppid 110 173,
 getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177, getgroups 115 158, getpgid 121 155, getpgrp 111 -, getsid 124 156,
 rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, sigaltstack 131 132, pause 34 -, restart_syscall 219 128, exit 60 93,
-exit_group 231 94, openat 257 56, fcntl 72 25, ioctl 16 29, socketpair 53 199, prlimit64 302 261
+exit_group 231 94, openat 257 56, fcntl 72 25, ioctl 16 29, prlimit64 302 261
 """
 
 def system_calls(
@@ -58,9 +58,14 @@ def system_calls(
 # %% ../../nbs/02_sandbox/00_walls.ipynb #165e907f
 _ARGUMENTS = {
     "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only together with write access
-    "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030, 1032))],  # duplicate, flags, size of a pipe; no locks, which others could see
+    "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030))],  # duplicate, flags; no locks, which others could see
     "ioctl": [(2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))],  # terminal settings, blocking, available bytes, close on exec
-    "socketpair": [(0, ~0, (1,)), (2, 15, (1,))],  # local, a stream
+    "futex": [(2, 128, (128,))],  # private to the process
+    "madvise": [(4, ~0, (0, 1, 2, 3, 4, 8, 14, 15))],  # what allocators and readers of files ask for
+    "sched_getaffinity": [(0, ~0, (0,))],  # of the process itself
+    "getpgid": [(0, ~0, (0,))],
+    "getsid": [(0, ~0, (0,))],
+    **{name: [(0, ~0, tuple(range(12)))] for name in ("clock_gettime", "clock_getres", "clock_nanosleep")},  # the system's clocks
     "prlimit64": [(0, ~0, (0,)), (4, ~0, (0,)), (5, ~0, (0,))],  # the process's own limits, without a new value
 }
 
@@ -88,7 +93,9 @@ def seccomp_program(machine: str) -> bytes:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #19cb1e83
 _PDEATHSIG, _NO_NEW_PRIVS, _SECCOMP = 1, 38, 22  # options of prctl
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _MOUNT_SETATTR = 444, 445, 446, 442
+_NEW_MOUNTS, _NEW_PROCESSES = 0x20000, 0x20000000  # kinds of namespaces
+_CLONE = {"x86_64": 56, "aarch64": 220}  # like fork, with namespaces
 
 @contextmanager
 def _named(wall: str):
@@ -123,13 +130,21 @@ def _landlock(libc, version: int, rules: list) -> None:
     os.close(ruleset)
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #3e7d9325
-def _own_folder(libc, folder: str, limits: Limits) -> bool:
-    "Mount an empty folder that no other process sees; false if that is denied."
-    if libc.unshare(0x20000): return False
+def _own_mounts(libc, kind: str) -> bool:
+    "Enter a mount namespace in which no file can be changed, not even its times; false if that is denied."
+    if libc.unshare(_NEW_MOUNTS): return False
     _demand(libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None))  # mounts of this process are invisible elsewhere
+    if kind == "bubblewrap": return True  # it has made them read-only, and leaves /proc and /sys out
+    read_only = struct.pack("=4Q", 1, 0, 0, 0)
+    _call(libc, _MOUNT_SETATTR, -100, b"/", 0x8000, read_only, len(read_only))  # all mounts
+    for path in filter(os.path.isdir, ("/proc", "/sys")): _demand(libc.mount(b"tmpfs", path.encode(), b"tmpfs", ctypes.c_ulong(15), None))
+    return True
+
+def _own_folder(libc, folder: str, limits: Limits) -> None:
+    "Mount an empty folder that no other process sees."
+    _demand(libc.unshare(_NEW_MOUNTS))
     size = f"size={limits.folder},nr_inodes=1024,mode=700".encode()
     _demand(libc.mount(b"tmpfs", folder.encode(), b"tmpfs", ctypes.c_ulong(14), size))  # no devices, no programs
-    return True
 
 def limit_resources(limits: Limits) -> None:
     "Set this process's resource limits for good."
@@ -156,6 +171,7 @@ class Walls:
     ):
         self.kind, self.folder, self.limits = kind, folder, limits
         self._libc = ctypes.CDLL(None, use_errno=True)
+        with _named("mounts of its own"): self._own = _own_mounts(self._libc, kind)
         rules = [(path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)) for path in readable]
         rules += [(path, _READ_DIR) for path in listable]
         rules += [("/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE)]
@@ -168,13 +184,24 @@ class Walls:
         "Ask the kernel to kill this process when its parent dies."
         _demand(self._libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
+    def fork(self) -> int:
+        "Like `os.fork`; the child sees no other process, where namespaces are allowed."
+        if not self._own: return os.fork()
+        python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
+        python.PyOS_BeforeFork()
+        child = python.syscall(*map(ctypes.c_long, (_CLONE[platform.machine()], _NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0)))
+        if child: python.PyOS_AfterFork_Parent()
+        else: python.PyOS_AfterFork_Child()
+        return _demand(child)
+
     def put_up(self) -> None:
         "Set up the walls of this process for good. Raises `SandboxError` if one cannot be set up."
         libc, rules = self._libc, list(self._rules)
         with _named("the parent's end"): self.die_with_parent()
-        with _named("a folder of its own"): own = _own_folder(libc, self.folder, self.limits)
+        if self._own:
+            with _named("a folder of its own"): _own_folder(libc, self.folder, self.limits)
         os.chdir(self.folder)
-        if own: rules.append((os.open(self.folder, os.O_PATH), _FOLDER_RIGHTS))
+        if self._own: rules.append((os.open(self.folder, os.O_PATH), _FOLDER_RIGHTS))
         with _named("capabilities"): _drop_rights(libc)
         version = landlock_version(libc)
         if version or self.kind == "landlock":

@@ -6,7 +6,7 @@
 __all__ = ['REQUEST', 'REPLY', 'TimeUp', 'Calls', 'serve', 'main']
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #afe3ffe1
-import ast, builtins, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal, site, socket, struct, sys, traceback, types
+import ast, builtins, fcntl, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal, site, socket, struct, sys, traceback, types
 from contextlib import suppress
 
 from .walls import Limits, Walls, limit_resources
@@ -101,6 +101,11 @@ class _Packages:
         return importlib.machinery.PathFinder.find_spec(name, self.folders) if path is None and name in self.names else None
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #349e25a0
+def _replace_socketpair(ends: tuple) -> None:
+    "Make `socket.socketpair` return copies of this pair of descriptors."
+    def socketpair(*_) -> tuple: return tuple(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(end)) for end in ends)
+    socket.socketpair = socketpair
+
 def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
     "The body of a forked child; never returns."
     try:
@@ -109,6 +114,9 @@ def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
         calls = Calls(main.__dict__, limits.output)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, calls.stop)
+        null = os.open("/dev/null", os.O_RDWR)
+        for standard in (0, 1, 2): os.dup2(null, standard)
+        pair = [fcntl.fcntl(end, fcntl.F_DUPFD, 6) for end in socket.socketpair()]  # above the numbers that they get below
         with socket.socket(fileno=os.dup(channel)) as link:
             handles = [os.pidfd_open(os.getpid())] if walls else []
             socket.send_fds(link, [struct.pack("!q", os.getpid())], handles)
@@ -116,8 +124,9 @@ def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
         if walls: walls.put_up()
         else:
             with suppress(OSError, ValueError): limit_resources(limits)
-        os.dup2(channel, 3)
-        os.closerange(4, 1 << 16)
+        for number, descriptor in enumerate((channel, *pair), 3): os.dup2(descriptor, number)
+        os.closerange(6, 1 << 16)
+        if walls: _replace_socketpair((4, 5))
         random.seed(0)
         if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
         _write(3, b"+")
@@ -141,20 +150,21 @@ def main(
     sys.meta_path.append(_Packages(settings["path"], settings["names"]))
     site.setquit()
     for name in (*settings["packages"], "asyncio"): importlib.import_module(name)  # asyncio is often wanted, and slow to import
-    walls = None
+    walls, fork = None, os.fork
     if settings["kind"] == "none": os.chdir(settings["folder"])
     else:
         walls = Walls(settings["kind"], settings["readable"], settings["listable"], settings["folder"], limits)
         walls.die_with_parent()
+        fork = walls.fork
     sys.argv = [""]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then collects dead children
     gc.collect()
     gc.freeze()
     link.send(b"+")
-    os.dup2(1, 2)  # drops the shared error file, through which children could exchange data
+    os.dup2(1, 2)  # drops the error file
     while (files := socket.recv_fds(link, 1, 1)[1]):
         with suppress(OSError):
-            if os.fork() == 0:
+            if fork() == 0:
                 link.close()
                 _run_child(files[0], walls, limits)
         os.close(files[0])

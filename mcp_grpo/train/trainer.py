@@ -155,7 +155,7 @@ class Trainer:
 
     def fit(self) -> Iterator[StepResult]:
         "Train for as many steps as are configured; the caller may stop at any time and call again to continue."
-        run_sync(self.engine.update, self.policy.publish())
+        self.publish()
         gc.collect()
         gc.freeze()  # the collector ignores what exists now
         try:
@@ -167,6 +167,11 @@ class Trainer:
         finally:
             gc.unfreeze()
             self.save(due=False)
+
+    def publish(self) -> None:
+        "Give the policy's weights to the engine, with a probe if the engine keeps a copy."
+        prompts = [] if self.engine.shares_weights else [self.chat.prompt_ids(task.prompt) for task in self.tasks[:4]]
+        run_sync(self.engine.update, self.policy.publish(self.engine.shares_weights, prompts))
 
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds; those of them in which the engine computed
         "The first half of a step: collect trajectories."
@@ -195,7 +200,7 @@ class Trainer:
         "The second half: learn, and publish the new weights."
         start = time.perf_counter()
         try: metrics = self.learner.step(groups)
-        finally: run_sync(self.engine.update, self.policy.publish())  # an update that broke off may have moved the weights too
+        finally: self.publish()  # an update that broke off may have moved the weights too
         learnt = time.perf_counter() - start
         return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
 

@@ -1,5 +1,5 @@
 "The fault table: what a server does, how its episode must end, and trials that see to it. The tests make a few, the benchmark a hundred."
-import asyncio, contextlib, json, os, signal, subprocess, sys, tempfile, time
+import asyncio, contextlib, gc, json, os, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Case:
 
 CASES = [
     Case("crash mid-call", "crash", fault="crash"),
-    Case("hang", "hang", fault="timeout", timeout=1.5),
+    Case("hang", "hang", fault="timeout", timeout=4.0),
     Case("malformed JSON", "malformed", fault="transport"),
     Case("wrong id", "wrong_id", fault="transport"),
     Case("non-UTF-8", "non_utf8", says="caf\ufffd"),
@@ -63,10 +63,14 @@ class Lag:
             wall, cpu = now
 
     async def __aenter__(self):
+        gc.collect()
+        gc.freeze()  # a collection among the objects of all other tests would count as computing
         self._task = asyncio.get_running_loop().create_task(self._watch())
         return self
 
-    async def __aexit__(self, *exc): self._task.cancel()
+    async def __aexit__(self, *exc):
+        self._task.cancel()
+        gc.unfreeze()
 
 
 class PeakMemory:
@@ -100,7 +104,7 @@ def server_processes() -> list[psutil.Process]:
     return found
 
 
-async def until(condition, seconds: float = 15.0) -> bool:
+async def until(condition, seconds: float = 60.0) -> bool:
     "Whether `condition()` came true in time."
     with anyio.move_on_after(seconds):
         while not condition(): await anyio.sleep(0.05)
@@ -173,7 +177,7 @@ async def changed_tools(trials: int, approved: str) -> dict:
     return {"what": "changed tool list", "trials": trials, "held": held, "left": 0 if clean else len(server_processes()), "complaints": complaints}
 
 
-def killed_parent(seconds: float = 10.0) -> str:
+def killed_parent(seconds: float = 60.0) -> str:
     "Kill -9 a program that leases all kinds of servers; what was wrong, or nothing."
     parent = subprocess.Popen([sys.executable, str(HERE/"doomed.py")], stdout=subprocess.PIPE, text=True)
     try: pids = json.loads(parent.stdout.readline())

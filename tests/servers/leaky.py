@@ -1,9 +1,12 @@
-"""A program that does what it can to let its secrets out: results, refusals, last words, exceptions, logs, tapes.
+"""Programs that do what they can to let secrets out: results, refusals, last words, exceptions, logs, tapes.
 
-`run` starts it in a folder with ten secrets planted, and `train` the main job on servers that tell theirs; `found` looks for them in all that was written.
+`run` starts one in a folder with ten secrets planted, `run_unforeseen` one with secrets under names and in places that no list of names foresees,
+and `train` the main job on servers that tell theirs; `found` looks for them in all that was written.
 """
-import asyncio, json, logging, os, secrets, subprocess, sys, traceback
+import asyncio, base64, json, logging, os, random, re, secrets, string, subprocess, sys, traceback
 from pathlib import Path
+
+import teller
 
 HERE = Path(__file__).parent
 PLANTED = {  # where each one is planted; "%" is its heart
@@ -14,6 +17,62 @@ PLANTED = {  # where each one is planted; "%" is its heart
     "tool arguments": {"ARGUMENT_PASSWORD": "%"},
     "results": {"registered by hand": "by-hand-%"},
 }
+
+UNFORESEEN = {  # the same; "~" is a heart without digits, "^" a heart in base64
+    "env": {
+        "OPENAPI_MCP_HEADERS": '{"Authorization": "Bearer %", "Notion-Version": "2022-06-28"}', "MCP_HEADERS": '{"X-Thing": "~"}', "REDIS_PWD": "~", "GITHUB_PAT": "ghp_%", "GITLAB_PERSONAL": "glpat-~",
+        "DATABASE_URL": "postgres://me:%@host/db", "MONGO": "mongodb+srv://me:~@a.example.org,b.example.org/books?retryWrites=true", "JDBC": "jdbc:sqlserver://db:1433;databaseName=books;user=me;password=~",
+        "AZURE_STORAGE": "DefaultEndpointsProtocol=https;AccountName=books;AccountKey=%;EndpointSuffix=core.windows.net", "MSSQL": "Server=db;User Id=me;Password=~;Database=books",
+        "SLACK_HOOK": "https://hooks.slack.com/services/T000/B000/%", "TELEGRAM": "https://api.telegram.org/bot1234567:%/sendMessage", "SENTRY": "https://%@sentry.example.org/1", "QUOTED": "quo\"ted/&<%>'",
+        "JIRA_LOGIN": "me@example.org:%", "GIT_REMOTE": "https://~@git.example.org/books.git", "BASIC": "Basic ^", "COOKIES": "session=%; theme=dark", "CERTIFICATE": "-----BEGIN-----\n%\n-----END-----",
+        "PHRASE": "~", "LICENCE": "%", "WEATHER_APPID": "%", "REGIONAL": "eu-west:%", "UNICODE": "pässwört-~"},
+    "secrets": {"MODE": "~~"},
+    "pass_env": {"PASSED_ALONG": "~", "N8N": "https://n8n.example.org/webhook/%"},
+    "arguments": {"positional": "%", "--dsn": "redis://:%@cache:6379/0", "--header": "X-Auth: ~", "--connect=": "Endpoint=sb://bus;SharedAccessKey=%", "-e": "SOME_PAT=%"},
+    "headers": {"X-Auth": "~", "X-Tenant-Access": "%", "Cookie": "sid=%", "Proxy-Authorization": "Token ~"},
+    "address": {"user": "%", "path": "%", "query": "~"},
+    "options": {"connection": "amqp://me:~@queue/books", "licence": "%"},
+    "process": {"TELL_ORG_PAT": "~", "TELL_ID": "%"},
+}
+
+
+def heart(marker: str) -> str:
+    "A new secret: hexadecimal digits, three words, or (for ~~) one."
+    word = lambda length: "".join(random.choices(string.ascii_lowercase, k=length))
+    return secrets.token_hex(8) if marker in "%^" else word(11) if marker == "~~" else "-".join(word(6) for _ in range(3))
+
+
+def plant(table: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    "The hearts by place and name, and the table with the hearts in it."
+    hearts, values = {}, {}
+    for where, group in table.items():
+        values[where] = {}
+        for name, text in group.items():
+            marker = next(marker for marker in ("~~", "~", "^", "%") if marker in text)
+            new = hearts[f"{where} {name}"] = heart(marker)
+            values[where][name] = text.replace(marker, base64.b64encode(f"me:{new}".encode()).decode() if marker == "^" else new)
+    return hearts, values
+
+
+def tellers(values: dict[str, dict[str, str]], port: int) -> dict[str, dict]:
+    "Server entries that are given these secrets, one over each transport; their arguments are those of teller.py, or of spill.py after its first two."
+    arguments = []
+    for name, value in values["arguments"].items(): arguments += [value] if name == "positional" else [name + value] if name.endswith("=") else [name, value]
+    address = values["address"]
+    url = f"http://me:{address['user']}@127.0.0.1:{port}/hook/{address['path']}/mcp?appid={address['query']}"
+    return {"stdio": {"args": arguments, "env": values["env"] | values["secrets"], "pass_env": list(values["pass_env"]), "secrets": list(values["secrets"])},
+            "http": {"url": url, "headers": values["headers"]}, "memory": {"options": values["options"]}}
+
+
+def run_unforeseen(folder: Path, level: str = "DEBUG") -> dict[str, str]:
+    "Run the program with unforeseen secrets in `folder`; their hearts."
+    hearts, values = plant(UNFORESEEN)
+    with open(folder/"stdout", "w") as out, open(folder/"stderr", "w") as err:
+        command = [sys.executable, HERE/"leaky.py", level]
+        program = subprocess.Popen(command, cwd=folder, env=os.environ | values["pass_env"] | values["process"], stdin=subprocess.PIPE, stdout=out, stderr=err, text=True)
+        program.communicate(json.dumps(values))
+    if program.returncode: raise RuntimeError(f"{HERE.name}/leaky.py failed; see {folder}/stderr")
+    return hearts
 
 
 def run(folder: Path) -> dict[str, str]:
@@ -29,26 +88,47 @@ def run(folder: Path) -> dict[str, str]:
     return hearts
 
 
-def train(folder: Path, overrides: str) -> dict[str, str]:
-    "Run the main job in `folder`, half of its secrets in the environment and half in `.env`; their hearts."
-    hearts = {f"SPILL_{i}_TOKEN": secrets.token_hex(8) for i in range(10)}
-    names, root = list(hearts), HERE.parents[1]
-    (folder/".env").write_text("".join(f"{name}={hearts[name]}\n" for name in names[5:]))
-    servers = {name: {"command": sys.executable, "args": [str(HERE/"spill.py"), name], "pass_env": names, "env": {"PYTHONPATH": str(root)},
-                      "isolation": "process" if name == "slack" else "shared"} for name in ("polygon", "fmp", "slack")}
+def train(folder: Path, overrides: str, level: str = "DEBUG") -> dict[str, str]:
+    "Run the main job in `folder` on servers that tell the unforeseen secrets, one of which is in `.env`; their hearts."
+    hearts, values = plant(UNFORESEEN)
+    root = HERE.parents[1]
+    names = list(values["pass_env"])
+    (folder/".env").write_text("".join(f"{name}={values['pass_env'].pop(name)}\n" for name in names[:1]))
+    python = {"PYTHONPATH": str(root)}
+    spill, environment = [sys.executable, str(HERE/"spill.py")], os.environ | values["pass_env"] | values["process"]
+    web = subprocess.Popen([*spill, "fmp", "--http"], env=os.environ | python, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    entries = tellers(values | {"pass_env": dict.fromkeys(names)}, int(web.stdout.readline()))
+    given = entries["stdio"] | {"command": spill[0], "env": python | entries["stdio"]["env"]}
+    servers = {"fmp": entries["http"] | {"isolation": "shared"}, "polygon": given | {"args": [spill[1], "polygon", *given["args"]], "isolation": "shared"},
+               "slack": given | {"args": [spill[1], "slack", *given["args"]]}}
     (folder/"servers.json").write_text(json.dumps({"mcpServers": servers}))
-    settings = f"servers.names=[],servers.file={folder}/servers.json,data.heldout={root}/data/processed/validation.json,{overrides}"
+    settings = f"servers.names=[],servers.file={folder}/servers.json,servers.tape={folder}/tape.sqlite,servers.tape_mode=record,data.heldout={root}/data/processed/validation.json,{overrides}"
     command = [sys.executable, "-m", "papermill", str(root/"experiments/train.ipynb"), str(folder/"train.ipynb"), "--no-progress-bar", "--cwd", str(folder),
                "-p", "mode", "cpu", "-r", "run", "spill", "-p", "tasks", str(root/"data/processed/train.json"), "-r", "overrides", settings]
-    environment = os.environ | {name: hearts[name] for name in names[:5]}
-    with open(folder/"stdout", "w") as out, open(folder/"stderr", "w") as err: subprocess.run(command, env=environment, stdout=out, stderr=err, check=True)
+    (startup := folder/".ipython/profile_default/startup").mkdir(parents=True)  # what a kernel runs first
+    (startup/"log.py").write_text(f"import logging\nlogging.basicConfig(filename={str(folder/'log')!r}, level={level!r})\n")
+    environment["IPYTHONDIR"] = str(folder/".ipython")
+    try:
+        with open(folder/"stdout", "w") as out, open(folder/"stderr", "w") as err: subprocess.run(command, env=environment, stdout=out, stderr=err, check=True)
+    finally: web.kill()
+    from tokenizers import Tokenizer
+    results, out = folder/"outputs/spill", folder/"trajectories.txt"  # the trajectories as text
+    decode = Tokenizer.from_file(str(results/"model/tokenizer.json")).decode
+    out.write_text("\n".join(decode(json.loads(line)["ids"], skip_special_tokens=False) for line in open(results/"trajectories.jsonl")))
     return hearts
 
 
+def spellings(heart: str) -> list[bytes]:
+    "How a heart may stand in a file: as it is, in hexadecimal digits, in base64 after 0, 1 and 2 other characters."
+    inside = [base64.b64encode(b"x" * before + heart.encode()).decode().rstrip("=")[(0, 2, 3)[before]:-2] for before in range(3)]
+    return [text.encode() for spelling in (heart, heart.encode().hex(), *inside) for text in {spelling, spelling.upper() if spelling == heart else spelling}]
+
+
 def found(folder: Path, hearts: dict[str, str]) -> list[str]:
-    "Which secrets stand in which files, a .env left aside."
-    files = [path for path in sorted(folder.glob("**/*")) if path.is_file() and path.name != ".env"]
-    return [f"{name} in {path.relative_to(folder)}" for path in files for name, heart in hearts.items() if heart.encode() in path.read_bytes()]
+    "Which secrets stand in which files, a .env and the server file left aside."
+    files = [path for path in sorted(folder.glob("**/*")) if path.is_file() and path.name not in (".env", "servers.json")]
+    contents = {path: path.read_bytes() for path in files}
+    return [f"{name} in {path.relative_to(folder)}" for path in files for name, heart in hearts.items() if any(spelling in contents[path] for spelling in spellings(heart))]
 
 
 async def main(values: dict):
@@ -83,4 +163,38 @@ async def main(values: dict):
         tape.export("tape.jsonl")
 
 
-if __name__ == "__main__": asyncio.run(main(json.load(sys.stdin)))
+async def tell_all(values: dict, level: str):
+    from mcp_grpo.client.pool import Pool
+    from mcp_grpo.client.session import SessionError
+    from mcp_grpo.client.spec import ServerSpec
+    from mcp_grpo.client.tape import Tape
+
+    logging.basicConfig(filename="log", level=level)
+    web = subprocess.Popen([sys.executable, HERE/"teller.py", "--http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    entries = tellers(values, int(web.stdout.readline()))
+    entries["stdio"] |= {"command": sys.executable, "args": [str(HERE/"teller.py"), *entries["stdio"]["args"]]}
+    entries["memory"]["server"] = "teller:make_server"
+    entries["unmade"] = entries["memory"] | {"server": "teller:refuses_to_be_made"}
+    entries["dies"] = entries["stdio"] | {"args": ["-c", "import os, sys; sys.exit(str(sys.argv) + str(os.environ))", *entries["stdio"]["args"][1:]]}
+    entries["gone"] = {"url": re.sub(r":\d+/", ":9/", entries["http"]["url"]), "headers": entries["http"]["headers"]}
+    specs = {name: ServerSpec(name, timeout=20, **entry) for name, entry in entries.items()}
+    print(specs)
+    with Tape("tape.sqlite", "record") as tape:
+        async with Pool(specs, tape) as pool:
+            for name in specs:
+                try:
+                    async with await pool.lease([name]) as lease:
+                        print(lease.tools(name), pool.instructions())
+                        calls = [("tell", {"way": way}) for way in teller.WAYS] + [("tell", {"way": value}) for group in values.values() for value in group.values()]
+                        calls += [(tool, {}) for tool in ("refuse", "log", "missing", "fail", "tell", "crash")]
+                        for call in calls:
+                            result = await lease.call(name, *call)
+                            print(result)
+                            logging.info("%s", result)
+                except SessionError as e: print(repr(e), "".join(traceback.format_exception(e)))
+        print(tape, tape.calls(), tape._repr_html_())
+        tape.export("tape.jsonl")
+    web.kill()
+
+
+if __name__ == "__main__": asyncio.run(tell_all(json.load(sys.stdin), sys.argv[1]) if sys.argv[1:] else main(json.load(sys.stdin)))
