@@ -110,7 +110,8 @@ class ShardedPolicy(Policy):
         from deepspeed.runtime.zero import register_external_parameter
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, and gloo does the same
         whole = Whole(self.causal)
-        self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings, dist_init_required=False)[0]
+        deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)  # takes over what `World.join` opened
+        self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]
         register_external_parameter(whole, self.head(self.causal))
 
     def run(
@@ -185,12 +186,14 @@ class ShardedPolicy(Policy):
     def publish(
         self,
         shared: bool = True,  # for an engine that samples from this rank's copy
+        prompts: list[list[int]] | None = None,  # of a probe, which needs an engine with a copy of its own
     ) -> Weights:
         "Gather the weights into the copy that engines sample from."
         copies = dict(self.sampler.named_parameters())
         with torch.no_grad():
             for name, p in self.whole(): copies[name].copy_(p)
-        return Weights(self.version, "shared") if shared else Weights(self.version, "full", self.sampler.state_dict())
+        if not shared: raise PolicyError("parallel.deepspeed needs an engine that samples from the policy's own copy: set rollout.engine=hf.")
+        return Weights(self.version, "shared")
 
     def save(
         self,

@@ -369,6 +369,8 @@ def plan_run(
     if m.weights == "lora" and "peft" not in machine.packages: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
     quantization, why = plan_quantization(cfg, machine, device)
     processes = plan_processes(cfg, machine, device)
+    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, or set rollout.engine=hf.")
+    if cfg.rollout.engine != "hf" and processes: raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
     if m.dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take bfloat16, or float32 with train.autocast=float16.")
     notes = []
     if m.quantization == "auto" and quantization == "nf4": notes.append(f"the base is held in 4 bits (NF4), products in {dtype}")

@@ -330,7 +330,7 @@ class Learner:
     def updates(self, rows: list[Row], constant: float, generator: torch.Generator) -> list[list[MicroBatch]]:
         "The micro-batches of this process, by update: one update, or several of `accumulation` micro-batches of all processes."
         cfg, world = self.cfg, self.world
-        parts = divide(rows, cfg.token_budget, cfg.micro_batch, self.share, world.size)
+        parts = divide(rows, cfg.token_budget, cfg.micro_batch, self.share, 1 if cfg.accumulation else world.size)
         several = cfg.accumulation and cfg.accumulation < len(parts)
         if several: parts = [parts[i] for i in torch.randperm(len(parts), generator=generator).tolist()]
         size, out = cfg.accumulation if several else max(len(parts), 1), []
