@@ -31,7 +31,11 @@ $(FULL): pyproject.toml requirements/py311-cpu-full.txt requirements/install
 	@touch $(READY) $@
 
 train: $(READY)
-	@test ! -e outputs/$(RUN)/metrics.jsonl || echo "$(ARGS)" | grep -qiw "resume true" || { echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; }
+	@if echo "$(ARGS)" | grep -qiw "resume true"; then \
+	  test -e outputs/$(RUN) || { echo "There is no run outputs/$(RUN) to go on with."; exit 2; }; \
+	elif test -s outputs/$(RUN)/metrics.jsonl || test -e outputs/$(RUN)/result.json; then \
+	  echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; \
+	fi
 	@mkdir -p outputs/$(RUN)
 	@test ! -e outputs/$(RUN)/train.ipynb || cp outputs/$(RUN)/train.ipynb outputs/$(RUN)/train-before.ipynb
 	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)

@@ -7,6 +7,7 @@ from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"): os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
+for name in ("WANDB_API_KEY", "WANDB_PROJECT", "WANDB_MODE"): os.environ.pop(name, None)  # no test's run is tracked by accident
 TINY = ["train.steps=2", "train.tasks_per_step=2", "rollout.samples=2", "evaluate.tasks=6"]  # a run of seconds
 
 

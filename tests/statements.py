@@ -3,6 +3,7 @@
 A way makes the turns of one task, from its own row alone, or returns None where it does not apply. The tests play a share of the tasks, the benchmark plays all.
 """
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
@@ -297,6 +298,7 @@ class Verdicts:
     refused: int = 0
     wrong: list[str] = field(default_factory=list)  # an honest way that was refused, or a dishonest one that was accepted
     ways: dict[str, int] = field(default_factory=dict)  # tasks to which each way applied
+    tasks: Counter = field(default_factory=Counter)  # ways that applied to each task
 
 
 def play_ways(ways: dict[str, Callable], tasks: list[Task], among: list[Task], pool: Pool, *, honest: bool) -> Verdicts:
@@ -307,6 +309,7 @@ def play_ways(ways: dict[str, Callable], tasks: list[Task], among: list[Task], p
         turns = {task.task_id: make(known[task.task_id]) for task in tasks}
         played = [task for task in tasks if turns[task.task_id]]
         found.ways[name] = len(played)
+        found.tasks.update(task.task_id for task in played)
         def policy(task: Task, turns: dict = turns) -> Replay: return Replay(turns[task.task_id])
         for task, outcome in zip(played, play_all_sync(policy, played, pool)):
             if outcome.end == "aborted": found.wrong.append(f"{name}: {task.task_id} was aborted: {outcome.reason}")

@@ -35,6 +35,10 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({"dry_run": "yes"}, [], r"dry_run: 'yes' is not of type bool"),
     ({"run": 7}, [], r"run: 7 is not of type str; papermill takes it as text with -r run 7"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
+    ({}, ["model.weights=lora", "model.lora_targets=q_prj"], r"model\.lora_targets: .*q_prj"),
+    ({}, ["rollout.max_tokens=2000"], r"rollout\.max_tokens is 2000, and the model 'tiny' reads at most 1024 tokens"),
+    ({}, ["rollout.max_tokens=64"], r"the prompt of task .* has \d+ tokens, and an episode may have 64"),
+    ({"run": "none", "resume": True}, [], r"there is no run 'none' to go on with"),
 ]
 ROWS = [
     ("no id", r"row 2.*task_id"),
@@ -79,6 +83,12 @@ def test_missing_model(run_notebook, tmp_path):
     assert not (tmp_path/"outputs").exists()
 
 
+def test_outputs_that_cannot_be_written(run_notebook, tmp_path):
+    (tmp_path/"outputs").write_text("a file")
+    done = run_notebook()
+    assert done.returncode != 0 and "outputs/test cannot be written, because" in done.said.strip().splitlines()[-1]
+
+
 def test_a_dry_run_checks_and_stops(run_notebook, tmp_path):
     done = run_notebook(dry_run=True)
     assert done.returncode == 0, done.said
@@ -103,9 +113,15 @@ def test_make_keeps_a_finished_run(tmp_path):
     finished = tmp_path/"outputs/mine"
     finished.mkdir(parents=True)
     for name in ("metrics.jsonl", "train.ipynb"): (finished/name).write_text("as it was")
-    done = subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", "RUN=mine"], cwd=tmp_path, capture_output=True, text=True)
+    def make(*words): return subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", *words], cwd=tmp_path, capture_output=True, text=True)
+    done = make("RUN=mine")
     assert done.returncode == 2 and "outputs/mine already holds a run" in done.stdout + done.stderr
     assert (finished/"train.ipynb").read_text() == "as it was"
+    done = make("RUN=mein", "ARGS=-p resume True")
+    assert done.returncode == 2 and "There is no run outputs/mein to go on with" in done.stdout + done.stderr
+    assert not (tmp_path/"outputs/mein").exists()
+    (finished/"metrics.jsonl").write_text("")  # killed before its first step: it starts again (papermill is not in this folder)
+    assert ".venv/bin/papermill" in make("RUN=mine").stderr
 
 
 def test_make_names_a_run_once():

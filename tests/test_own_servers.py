@@ -1,4 +1,4 @@
-"Servers and tasks of one's own, exactly as the guides show them."
+"Servers and tasks of one's own, exactly as the guides show them; test_docs.py trains on them."
 import json, re, sys
 from pathlib import Path
 
@@ -21,14 +21,14 @@ server.run("stdio")
 
 
 def guide_blocks():
-    "The JSON blocks of the guides on servers and tasks: a server list, one with fields of ours, a task row."
+    "The JSON blocks of the guides on servers and tasks: a server list, two with fields of ours, a task row."
     cells = [cell for guide in ("servers", "tasks") for cell in json.loads((ROOT / f"nbs/guides/{guide}.ipynb").read_text())["cells"] if cell["cell_type"] == "markdown"]
     return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", "\n".join("".join(cell["source"]) for cell in cells), re.S)]
 
 
 def guide_example(folder):
     "The guides' server list and task row, as files, with the server they speak of."
-    servers, _, row = guide_blocks()
+    servers, *_, row = guide_blocks()
     held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
     (folder/".venv").symlink_to(sys.prefix)
     (folder/"books_server.py").write_text(BOOKS)
@@ -43,14 +43,6 @@ def test_the_guides_servers_and_tasks_are_accepted(tmp_path):
     done = run(train_command(tmp_path, parameters | {"dry_run": True}, overrides), tmp_path)
     assert done.returncode == 0, done.said[-2000:]
     assert "books: 1 tools" in (tmp_path/"stdout").read_text()
-
-
-def test_a_run_on_them_ends(tmp_path):
-    parameters, overrides = guide_example(tmp_path)
-    done = run(train_command(tmp_path, parameters | {"steps": 1}, [*overrides, "rollout.samples=2"]), tmp_path)
-    assert done.returncode == 0, done.said[-2000:]
-    result = json.loads((tmp_path/"outputs/test/result.json").read_text())
-    assert result["heldout"]["after"]["n"] == 1 and (tmp_path/"outputs/test/model/model.safetensors").is_file()
 
 
 def test_the_guides_own_fields_are_understood(tmp_path):

@@ -1,20 +1,24 @@
-"The main job, small: what it prints, what it leaves on disk, and what an interrupt leaves."
-import json, os, signal, subprocess, time
+"The main job, small: what it prints, what it leaves on disk, and what an interrupt or a kill leaves."
+import json, os, random, signal, subprocess, time
 
+import kills
 import psutil
-import pytest
 from conftest import ROOT, TINY, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
 from mcp_grpo.model.policy import open_policy
+from mcp_grpo.rollout.trajectory import read_trajectories
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     done = run_notebook(TINY)
     assert done.returncode == 0, done.said[-3000:]
     out = tmp_path/"outputs/test"
-    assert {"config.yaml", "training.log", "metrics.jsonl", "trajectories.jsonl", "result.json"} <= {p.name for p in out.iterdir()}
+    assert {"config.yaml", "training.log", "metrics.jsonl", "trajectories.jsonl", "heldout-before.jsonl", "heldout-after.jsonl", "result.json"} <= {p.name for p in out.iterdir()}
+    episode = read_trajectories(out/"heldout-after.jsonl")[0]
+    assert [part.role for part in episode.text][:2] == ["prompt", "policy"] and "<|im_start|>user" in episode.text[0].text
+    assert all(t.text for t in read_trajectories(out/"trajectories.jsonl"))
     metrics = read_lines(out/"metrics.jsonl")
     assert [m["step"] for m in metrics] == [1, 2]
     assert set(metrics[0]["seconds"]) == {"generation", "tools", "learning", "rest"}
@@ -27,7 +31,8 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     assert open_policy(load_config(model={"name": str(out/"model")})).model.config.vocab_size  # a model like any other
 
     result = json.loads((out/"result.json").read_text())
-    assert {"mode", "model", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)
+    assert {"mode", "model", "data", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)
+    assert result["data"]["train"] == {"file": str(ROOT/"data/processed/train.json"), "tasks": len(json.loads((ROOT/"data/processed/train.json").read_text()))}
     assert (result["mode"], result["model"], result["steps"], len(result["reward_curve"])) == ("cpu", "tiny", 2, 2)
     for when in ("before", "after"):
         part = result["heldout"][when]
@@ -47,11 +52,13 @@ def test_the_executed_notebook_shows_the_run(run_notebook, tmp_path):
 
 
 def test_weights_and_biases_offline(run_notebook, tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    done = run_notebook([*TINY, "evaluate.tasks=2"], wandb=True)
+    "A project's name is enough; without a key the run stays offline, in its own folder."
+    monkeypatch.setenv("WANDB_PROJECT", "demo")
+    done = run_notebook([*TINY, "evaluate.tasks=2"])
     assert done.returncode == 0, done.said[-3000:]
-    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    [file] = (tmp_path/"outputs/test").glob("wandb/offline-run-*/*.wandb")
+    assert file.stat().st_size > 3000 and b"groups_with_spread" in file.read_bytes()
+    assert "tracked in Weights & Biases (offline)" in (tmp_path/"outputs/test/training.log").read_text()
 
 
 def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
@@ -88,10 +95,27 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
     assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) == (len(steps) + 1) * 2 * 2
     as_configured = (tmp_path/"outputs/test/config.yaml").read_text()
     refused = run_notebook(["train.steps=99", "seed=3"], resume=True)
-    assert refused.returncode != 0 and "of a run with the seed 0: resume it with that seed, not 3" in refused.said
+    assert refused.returncode != 0 and "seed: the run has 0, not 3; a resumed run keeps its settings" in refused.said
     assert (tmp_path/"outputs/test/config.yaml").read_text() == as_configured
-    refused = run_notebook(TINY, run="another", resume=True)
-    assert refused.returncode != 0 and "there is no configuration at" in refused.said
+    assert "steps: 500" in (tmp_path/"outputs/test/config-1.yaml").read_text()
+
+
+def test_a_run_killed_at_any_moment_becomes_the_run_it_would_have_been(tmp_path):
+    "Three moments here; `experiments/bench_hardening.ipynb` has a hundred."
+    def play(name, kill_after=None, **more):
+        (tmp_path/name).mkdir(exist_ok=True)
+        return runs.play(tmp_path/name, kills.parameters(tmp_path, **more), kill_after)
+    with kills.Runs() as runs:
+        code, seconds = play("whole")
+        assert code == 0, (tmp_path/"whole/said").read_text()[-3000:]
+        whole = kills.record(tmp_path/"whole")
+        assert any(metrics.get("grad_norm") for metrics in whole["metrics"])  # weights were changed
+        for number in range(3):
+            play(f"killed{number}", seconds * random.uniform(number, number + 1) / 3)
+            came_to = kills.stage(tmp_path/f"killed{number}")
+            code, _ = play(f"killed{number}", resume=True)
+            assert code == 0, f"killed at {came_to}: " + (tmp_path/f"killed{number}/said").read_text()[-3000:]
+            assert kills.differences(whole, tmp_path/f"killed{number}") == [], came_to
 
 
 def test_make_train_is_papermill_on_the_notebook():

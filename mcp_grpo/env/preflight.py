@@ -80,7 +80,7 @@ def check_training(cfg: Config, train_tasks: list[Task]) -> None:
         raise ConfigError("train.family_weight: every family has the weight 0, so there is nothing to learn from.")
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7942f5a9
-RESULT_FIELDS = ("mode", "model", "seed", "steps", "wall_s", "difference", "reward_curve", "servers", "versions")  # fields of result.json besides the held-out sets
+RESULT_FIELDS = ("mode", "model", "data", "seed", "steps", "wall_s", "difference", "reward_curve", "servers", "versions")  # fields of result.json besides the held-out sets
 
 def name_heldout_sets(
     tasks: list[Task],

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['AFTER_HEAD', 'tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights',
-           'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model', 'open_policy']
+           'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model', 'loading',
+           'open_tokenizer', 'adapt', 'check_model', 'open_policy']
 
 # %% ../../nbs/06_model/00_policy.ipynb #ecde3030
 import copy
@@ -17,7 +18,7 @@ from typing import Callable, Iterator, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, asset
 
@@ -281,7 +282,7 @@ class Policy:
         "The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision of the adapter's products."
         if not getattr(self.causal, "is_quantized", False): return copy.deepcopy(self.model).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-        base = AutoModelForCausalLM.from_pretrained(find_model(self.name), dtype=self.model.dtype)
+        with loading(self.name) as where: base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
         whole = get_peft_model(base, next(iter(self.model.peft_config.values())))
         set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model))
         return whole.merge_and_unload()
@@ -386,25 +387,64 @@ def find_model(
     "What `from_pretrained` takes for a model."
     return str(asset("tiny")) if name == "tiny" else name
 
+@contextmanager
+def loading(
+    name: str,  # the model's, as configured
+) -> Iterator[str]:  # what `from_pretrained` takes
+    "Inside, whatever a loading library raises becomes a `PolicyError`."
+    try: yield str(asset("tiny")) if name == "tiny" else name
+    except PolicyError: raise
+    except Exception as e:
+        why = (str(e).splitlines() or [type(e).__name__])[0]
+        if (Path(name) / "config.json").is_file():
+            raise PolicyError(f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save or copy it again ({why})") from e
+        raise PolicyError(f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a folder with a saved model, nor a name "
+                          f"that can be reached from here ({why})") from e
+
+def open_tokenizer(
+    name: str,  # the model's, as configured
+) -> PreTrainedTokenizerBase:
+    "Load a model's tokenizer; a folder without one is refused, for which transformers would make an empty one."
+    with loading(name) as where: tokenizer = AutoTokenizer.from_pretrained(where)
+    files = tokenizer.vocab_files_names.values()
+    if Path(where).is_dir() and not any((Path(where) / file).is_file() for file in files):
+        raise PolicyError(f"The folder {name!r} has no tokenizer: copy the files of the model's tokenizer into it ({', '.join(files)}).")
+    return tokenizer
+
+def adapt(
+    model: nn.Module,  # a causal language model
+    cfg: Config,  # section `model`
+) -> nn.Module:
+    "The model with the adapter that the configuration asks for, if it does."
+    m = cfg.model
+    return add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets) if m.weights == "lora" else model
+
+def check_model(
+    cfg: Config,  # sections `model` and `rollout`
+) -> PreTrainedTokenizerBase:  # the model's
+    "Refuse a model that does not fit the configuration, with a `PolicyError`; reads no weights."
+    plan_run(cfg)
+    with loading(cfg.model.name) as where:
+        config = AutoConfig.from_pretrained(where)
+        with torch.device("meta"): model = AutoModelForCausalLM.from_config(config)
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if longest and cfg.rollout.max_tokens > longest:
+        raise PolicyError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most {longest} tokens: set rollout.max_tokens={longest} or less.")
+    Policy(adapt(model, cfg))
+    return open_tokenizer(cfg.model.name)
+
 def open_policy(
     cfg: Config,  # section `model`
     plan: Plan | None = None,  # from `plan_run`; None: for this machine
 ) -> Policy:
     "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
-    m, plan = cfg.model, plan or plan_run(cfg)
-    where, options = find_model(m.name), {}
+    m, plan, options = cfg.model, plan or plan_run(cfg), {}
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig
         products = getattr(torch, plan.dtype)
         options = dict(device_map={"": plan.device}, quantization_config=BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=products))
-    try:
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-    except (OSError, ValueError) as e:
-        raise PolicyError(f"The model {m.name!r} cannot be loaded: it is neither 'tiny', nor a folder with a saved model, nor a name "
-                          f"that can be reached from here ({str(e).splitlines()[0]})") from e
-    if m.weights == "lora": model = add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets)
-    policy = Policy(model.to(plan.device).eval(), tokenizer, m.name)
+    with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
+    policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
     if cfg.rollout.dtype not in ("model", plan.dtype): policy.sample_in(getattr(torch, cfg.rollout.dtype))
     return policy

@@ -13,6 +13,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from .trajectory import Trajectory, TurnText
+
 # %% ../../nbs/07_rollout/01_chat.ipynb #579c9858
 class ChatError(ValueError):
     "A tokenizer or template cannot be used; the message says why."
@@ -117,6 +119,11 @@ class Chat:
         ids = []
         for piece in pieces: ids.extend(self.text_ids(messages[piece]["content"]) if isinstance(piece, int) else piece)
         return ids
+
+    def texts(self, trajectory: Trajectory) -> list[TurnText]:
+        "The prompt and the turns of a trajectory as text, with all markers."
+        spans = [("prompt", 0, trajectory.prompt_len), *((turn.role, turn.start, turn.end) for turn in trajectory.turns)]
+        return [TurnText(role, self.tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False)) for role, start, end in spans]
 
     def decode(self, ids: list[int]) -> str:
         "The text of a policy's turn, with markers but without its end token."

@@ -61,6 +61,7 @@ async def run_episode(
                                       group=group, sample=key[-1], key=key)
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory)
         trajectory.outcome = await episode.finish()
+        trajectory.text = chat.texts(trajectory)
     except BaseException as error:
         with anyio.CancelScope(shield=True): await episode.__aexit__(type(error), error, None)
         raise

@@ -324,6 +324,11 @@ class HFEngine:
         "Whether a round can start: there are requests and, in deterministic mode, one for every announced episode."
         return bool(self.pending) and (not self.deterministic or len(self.pending) >= self.expected)
 
+    def round_over(self, finished: list) -> bool:
+        "Whether to hand out turns now: any in the fast mode, all together in deterministic mode, where only a cancelled caller ends a round early."
+        if self.deterministic: return self.changed and any(request.cancelled for request in self.scheduler.active.values())
+        return bool(finished) or self.changed
+
     def notify(self):
         "After any change: ask the current round to end, and start rounds if none are running."
         self.changed, loop = True, asyncio.get_running_loop()
@@ -351,7 +356,7 @@ class HFEngine:
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
             scheduler.free(released)
             left = scheduler.admit([r for r in requests if not r.cancelled], self.version)
-            while not finished and not self.changed and scheduler.runnable(): finished = iterate(scheduler, self.runner)
+            while scheduler.runnable() and not self.round_over(finished): finished += iterate(scheduler, self.runner)
         self.counters.seconds += time.perf_counter() - start
         return finished, left
 

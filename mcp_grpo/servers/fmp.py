@@ -104,7 +104,7 @@ class FmpClient:
 # %% ../../nbs/03_servers/04_fmp.ipynb #553dbb6b
 def _live_row(row: dict, quarterly: bool) -> dict:
     period = dict(year=int(row["fiscalYear"])) | (dict(quarter=int(row["period"].removeprefix("Q"))) if quarterly else {})
-    return period | dict(revenue=round(row["revenue"]), costs=round(row["revenue"]) - round(row["netIncome"]), netIncome=round(row["netIncome"]))
+    return period | dict(revenue=round(row["revenue"]), costs=round(row["costAndExpenses"]), netIncome=round(row["netIncome"]))
 
 @dataclass(frozen=True)
 class LiveMarket:

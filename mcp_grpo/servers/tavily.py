@@ -139,9 +139,15 @@ class SyntheticWeb:
         whole = depth == "advanced"
         return dict(results=_results(self.index, query, limit, whole, topic, time_range, tuple(include), tuple(exclude)))
 
+    def text(self, page: Page, depth: str) -> str:
+        "The text of a page; for an advanced extraction with the addresses of the pages it names."
+        if depth == "basic": return page.text
+        named = [other.url for other in self.index.pages if other is not page and other.subject and other.subject in page.text]
+        return f"{page.text}\n\nLinks: {', '.join(named) or 'none'}"
+
     def extract(self, urls: list[str], depth: str, format: str) -> dict:
         pages = {url: self.index.by_url.get(url.rstrip("/")) for url in urls}
-        found = [dict(url=url, raw_content=FORMATS[format].format(title=p.title, text=p.text, note=SYNTHETIC)) for url, p in pages.items() if p]
+        found = [dict(url=url, raw_content=FORMATS[format].format(title=p.title, text=self.text(p, depth), note=SYNTHETIC)) for url, p in pages.items() if p]
         return _extracted(found, [dict(url=url[:200], error="page not found") for url, page in pages.items() if not page])
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #e483ab50
@@ -186,7 +192,7 @@ _SEARCH = dict(
     exclude_domains=dict(maxItems=20, description="no pages of these domains"))
 _EXTRACT = dict(
     urls=dict(minItems=1, maxItems=20, description="addresses as search results give them"),
-    extract_depth=dict(enum=list(DEPTHS), description="both give the whole page"),
+    extract_depth=dict(enum=list(DEPTHS), description="advanced adds what is embedded in a page, such as links"),
     format=dict(enum=list(FORMATS), description="how the page is written"))
 
 def make_server(

@@ -13,15 +13,17 @@ import json
 import os
 import random
 import shutil
+import warnings
 from pathlib import Path
 from typing import Callable
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..config import Config, explain, save_config
+from ..config import Config, explain, save_config, writing
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError
 from .optim import Optimizer
@@ -51,20 +53,25 @@ def commit(
     about: dict | None = None,  # JSON: the manifest's fields besides `files`
     world: World | None = None,  # the processes that all fill it; None: this one alone
 ):
-    "Make `target` whole or not at all."
+    "Make `target` whole or not at all. Raises `WriteError` if there is no room or no permission."
     world = world or World()
     if target.exists(): raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
     part = target.with_name(f".{target.name}.part")
-    if not world.rank:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-    world.gather("there is a folder")
-    fill(part)
-    world.gather("filled")
-    if not world.rank: finish(part, target, about)
-    world.gather("whole")
+    with writing(target, SafetensorError):
+        if not world.rank:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+        world.gather("there is a folder")
+        fill(part)
+        world.gather("filled")
+        if not world.rank: finish(part, target, about)
+        world.gather("whole")
 
-def finish(part: Path, target: Path, about: dict | None):
+def finish(
+    part: Path,  # filled
+    target: Path,  # its name from now on
+    about: dict | None,  # as in `commit`
+):
     "Give a filled folder its manifest and its name."
     files = sorted(path for path in part.rglob("*") if path.is_file())
     folders = [path for path in part.rglob("*") if path.is_dir()]
@@ -77,10 +84,10 @@ def finish(part: Path, target: Path, about: dict | None):
 def is_whole(
     target: Path,  # a folder made by `commit`
 ) -> bool:
-    "Whether all files of the manifest exist and have their digests."
+    "Whether the manifest lists files, and all of them exist and have their digests."
     try:
         files = json.loads((target / "manifest.json").read_text())["files"]
-        return all(digest(target / name) == found for name, found in files.items())
+        return bool(files) and all(digest(target / name) == found for name, found in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -93,7 +100,7 @@ class Manifest(BaseModel):
     lora: dict[str, int] | None = Field(description="rank and alpha of the adapter; null if all weights were trained")
     seed: int = Field(0, description="of the run")
     ranks: int = Field(1, ge=1, description="processes that wrote it, each its share of the files")
-    files: dict[str, str] = Field({}, description="path below the folder: sha256")
+    files: dict[str, str] = Field(min_length=1, description="path below the folder: sha256")
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
@@ -124,9 +131,13 @@ def checkpoints(
 
 def newest(
     folder: str | Path,  # of the run
-) -> Path | None:  # a checkpoint
-    "The newest checkpoint that is whole."
-    return next(filter(is_whole, checkpoints(folder)), None)
+) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones after it
+    "The newest checkpoint that is whole, and those that are passed over."
+    damaged = []
+    for path in checkpoints(folder):
+        if is_whole(path): return path, damaged
+        damaged.append(path)
+    return None, damaged
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0a5665e1
 def random_states() -> dict[str, torch.Tensor]:
@@ -173,8 +184,12 @@ def save_checkpoint(
     if not world.rank and target.exists() and not is_whole(target): shutil.rmtree(target)   # damaged: the run resumed from an older checkpoint
     world.gather("removed")
     commit(target, fill, dict(step=step, seed=seed, ranks=world.size, **policy.origin), world)
-    older = [path for path in checkpoints(folder) if path <= target]     # a newer checkpoint can only be a damaged one
-    for path in older[keep:] if not world.rank else []: shutil.rmtree(path)
+    if world.rank: return target
+    kept = [target]
+    for path in checkpoints(folder):
+        if path >= target: continue                                      # a newer checkpoint can only be a damaged one
+        if len(kept) < keep and is_whole(path): kept.append(path)
+        else: shutil.rmtree(path)                                        # damaged, or one too many
     return target
 
 def read_tensors(
@@ -191,9 +206,10 @@ def load_checkpoint(
     seed: int | None = None,  # of the run that resumes; None: not checked
     world: World | None = None,  # the processes that load together, as many as wrote it or not; None: this one alone
 ) -> Manifest | None:  # None if there is no whole checkpoint
-    "Load the newest checkpoint that is whole."
+    "Load the newest checkpoint that is whole; a warning names the damaged ones that are passed over."
     world = world or World()
-    target = world.gather(None if world.rank else newest(folder))[0]
+    target, damaged = world.gather(None if world.rank else newest(folder))[0]
+    if damaged: warnings.warn(f"Damaged, and passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
     if target is None: return None
     manifest = Manifest.read(target)
     manifest.check(policy.origin, seed)
@@ -207,15 +223,19 @@ def load_checkpoint(
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #273a7c21
 def check_resumable(
-    folder: str | Path,  # of the run's checkpoints
+    folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
-) -> int:  # finished steps
-    "Refuse to resume without a whole checkpoint, or with another model or seed; needs no model."
-    found, m = newest(folder), cfg.model
-    if found is None: raise CheckpointError("There is no whole checkpoint to go on from; leave resume out and choose another name.")
+) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
+    "Refuse to resume if all checkpoints are damaged, or with another model or seed, or with fewer steps than are done; needs no model."
+    (found, damaged), m = newest(folder), cfg.model
+    if found is None and not damaged: return 0
+    if found is None:
+        raise CheckpointError(f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or remove them all to play the run again from its first step.")
     lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
     manifest = Manifest.read(found)
     manifest.check({"model": m.name, "lora": lora}, cfg.seed)
+    if cfg.train.steps < manifest.step:
+        raise CheckpointError(f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least as many, or start a new run.")
     return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba

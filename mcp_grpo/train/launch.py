@@ -27,6 +27,7 @@ from ..model.parallel import World, open_sharded
 from ..model.policy import Plan, Policy, plan_run
 from ..rollout.chat import Chat
 from ..rollout.engine import Engine, open_engine
+from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
 from .checkpoint import check_resumable, checkpoints, load_checkpoint
 from .learner import deferred_interrupt
@@ -58,7 +59,9 @@ def work(
     policy = open_sharded(cfg, plan, world)
     tasks = read_tasks(find_path(cfg.data.train, "task file"))
     with open_pool(cfg, folder.parents[1]) as pool:
-        trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, Chat(policy.tokenizer), tasks, folder / "checkpoints", resume, world)
+        def send(*played): connection.send(played)
+        trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, Chat(policy.tokenizer), tasks, folder / "checkpoints", resume,
+                          on_rollout=send if connection else None, world=world)
         for step in trainer.fit():
             if connection: connection.send(step)
             if not world.gather(connection.recv() if connection else None)[0]: break  # all stop, or none
@@ -75,10 +78,11 @@ class Launch:
         engine: Engine,  # samples from that policy
         tasks: list[Task],  # to learn from
         folder: str | Path,  # of the run
-        resume: bool = False,  # start from the newest whole checkpoint
+        resume: bool = False,  # start from the newest whole checkpoint, if there is one
+        on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # called with the episodes of every step, as by a `Trainer`
         say: Callable[[str], None] = print,  # receives every line that the workers print
     ):
-        self.cfg, self.plan, self.policy, self.engine, self.folder, self.say = cfg, plan, policy, engine, Path(folder), say
+        self.cfg, self.plan, self.policy, self.engine, self.folder, self.on_rollout, self.say = cfg, plan, policy, engine, Path(folder), on_rollout, say
         self.steps, self.resume = count_steps(cfg.train, tasks), resume
         if checkpoints(self.saved) and not resume: raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         if not cfg.train.checkpoint_every: raise TrainerError("The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more.")
@@ -148,6 +152,9 @@ class Launch:
                 last = event or last
                 self.say(event)
                 continue
+            if isinstance(event, tuple):
+                if self.on_rollout: self.on_rollout(*event)
+                continue
             with deferred_interrupt():
                 yield event
                 self.steps_done = event.step
@@ -171,11 +178,12 @@ def open_trainer(
     chat: Chat,  # the policy's template
     tasks: list[Task],  # to learn from
     folder: str | Path,  # of the run
-    resume: bool = False,  # start from the newest whole checkpoint
+    resume: bool = False,  # start from the newest whole checkpoint, if there is one
+    on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # as for a `Trainer`
     say: Callable[[str], None] = print,  # receives every line that workers print
 ) -> Trainer | Launch:
     "A trainer in this process, or one that drives workers."
-    if plan.processes: return Launch(cfg, plan, policy, engine, tasks, folder, resume, say)
-    return Trainer(cfg, policy, engine, pool, chat, tasks, Path(folder) / "checkpoints", resume)
+    if plan.processes: return Launch(cfg, plan, policy, engine, tasks, folder, resume, on_rollout, say)
+    return Trainer(cfg, policy, engine, pool, chat, tasks, Path(folder) / "checkpoints", resume, on_rollout)
 
 if __name__ == "__main__": work(sys.argv[1], sys.argv[2] == "resume")

@@ -13,7 +13,7 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 import torch
 
@@ -29,7 +29,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .learner import Learner, deferred_interrupt
+from .learner import Learner, deferred_interrupt, summarise
 from .loss import LOSSES
 from .optim import make_optimizer, schedule_factor
 
@@ -141,7 +141,8 @@ class Trainer:
         chat: Chat,  # the policy's template
         tasks: list[Task],  # to learn from
         folder: str | Path | None = None,  # for checkpoints; None: none are written
-        resume: bool = False,  # start from the newest whole checkpoint in `folder`
+        resume: bool = False,  # start from the newest whole checkpoint in `folder`, if it has one
+        on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # called before each update: the step's number, the metrics of its episodes, the episodes
         world: World | None = None,  # the processes that share every step; None: this one alone
     ):
         if not draw_tasks(tasks, 1, cfg.train.family_weight, 0, 0):
@@ -149,6 +150,7 @@ class Trainer:
         if folder and not resume and checkpoints(folder):
             raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
+        self.on_rollout = on_rollout
         self.steps, self.world = count_steps(cfg.train, tasks), world or World()
         self.learner = Learner(policy, cfg.train.model_copy(update={"steps": self.steps}), cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed, self.world)
         found = load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world) if resume and folder else None
@@ -169,6 +171,7 @@ class Trainer:
             while self.steps_done < self.steps:
                 played = self.play()
                 with deferred_interrupt():
+                    if self.on_rollout: self.on_rollout(self.steps_done + 1, summarise(played[0]), [t for group in played[0] for t in group])
                     yield self.improve(*played)  # the caller writes the step to its log
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
         finally:

@@ -51,7 +51,7 @@ def polygon(path: str, ask: dict):
 
 def fmp(path: str, ask: dict):
     "Financial Modeling Prep: bare lists, empty where nothing is known."
-    quarters = [STATEMENT | {"fiscalYear": "2025", "period": "Q1", "revenue": 124300000000, "netIncome": 36330000000}]
+    quarters = [STATEMENT | {"fiscalYear": "2025", "period": "Q1", "revenue": 124300000000, "costAndExpenses": 81468000000, "netIncome": 36330000000}]
     rows = {"quote": [QUOTE], "profile": [PROFILE], "income-statement": quarters if ask.get("period") == "quarter" else [STATEMENT],
             "search-symbol": [] if "Inc" in ask.get("query", "") else [{"symbol": "AAPL", "name": "Apple Inc.", "exchange": "NASDAQ"}],
             "search-name": [{"symbol": "AAPL", "name": "Apple Inc.", "exchange": "NASDAQ"}], "biggest-gainers": [MOVER] * 5, "biggest-losers": [MOVER] * 5,

@@ -61,7 +61,7 @@ def tellers(values: dict[str, dict[str, str]], port: int) -> dict[str, dict]:
     address = values["address"]
     url = f"http://me:{address['user']}@127.0.0.1:{port}/hook/{address['path']}/mcp?appid={address['query']}"
     return {"stdio": {"args": arguments, "env": values["env"] | values["secrets"], "pass_env": list(values["pass_env"]), "secrets": list(values["secrets"])},
-            "http": {"url": url, "headers": values["headers"]}, "memory": {"options": values["options"]}}
+            "http": {"url": url, "headers": values["headers"]}, "memory": {"options": values.get("options", {})}}
 
 
 def run_unforeseen(folder: Path, level: str = "DEBUG") -> dict[str, str]:
@@ -90,12 +90,12 @@ def run(folder: Path) -> dict[str, str]:
 
 def train(folder: Path, overrides: str, level: str = "DEBUG") -> dict[str, str]:
     "Run the main job in `folder` on servers that tell the unforeseen secrets, one of which is in `.env`; their hearts."
-    hearts, values = plant(UNFORESEEN)
+    hearts, values = plant({where: group for where, group in UNFORESEEN.items() if where not in ("options", "process")})  # no server in memory
     root = HERE.parents[1]
     names = list(values["pass_env"])
     (folder/".env").write_text("".join(f"{name}={values['pass_env'].pop(name)}\n" for name in names[:1]))
     python = {"PYTHONPATH": str(root)}
-    spill, environment = [sys.executable, str(HERE/"spill.py")], os.environ | values["pass_env"] | values["process"]
+    spill, environment = [sys.executable, str(HERE/"spill.py")], os.environ | values["pass_env"]
     web = subprocess.Popen([*spill, "fmp", "--http"], env=os.environ | python, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     entries = tellers(values | {"pass_env": dict.fromkeys(names)}, int(web.stdout.readline()))
     given = entries["stdio"] | {"command": spill[0], "env": python | entries["stdio"]["env"]}

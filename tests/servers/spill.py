@@ -2,13 +2,13 @@
 
 Over stdio they are its environment and its arguments, over HTTP (`--http`; it prints its port) the address and the headers of the latest request.
 """
-import itertools, sys
+import itertools, os, sys
 
 import teller
 
 from mcp_grpo.servers import world
 
-told, turns = teller.given(), itertools.count()
+told, turns = teller.given(), itertools.count(os.getpid())  # a process of one episode makes few answers
 plain = world.reply
 
 
