@@ -21,14 +21,14 @@ REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # 
 def model(seed=0): return tiny_qwen3(vocab=60, hidden=32, layers=2, heads=4, kv=2, head_dim=8, mlp=48, seed=seed, eos_token_id=1, pad_token_id=0)
 
 
-def episode(group: int, sample: int, reward: float, noise: float) -> Trajectory:
-    "Prompt, a sampled turn, a tool's answer and a sampled turn; its sampler's logprobs are off by `noise`."
+def episode(group: int, sample: int, reward: float, noise: float, cut: bool) -> Trajectory:
+    "Prompt, a sampled turn, a tool's answer and a sampled turn, without its end if it was cut off; the sampler's logprobs are off by `noise`."
     g = torch.Generator().manual_seed(10 * group + sample)
     prompt = torch.randint(2, 60, (PROMPT,), generator=torch.Generator().manual_seed(group)).tolist()
     def words(): return torch.randint(2, 60, (int(torch.randint(2, 8, (1,), generator=g)),), generator=g).tolist()
-    t = Trajectory.begin(prompt, task_id=str(group), key=("", 0, str(group), sample), outcome=Outcome(reward, {}, False, "answer", [], None))
+    t = Trajectory.begin(prompt, task_id=str(group), key=("", 0, str(group), sample), outcome=Outcome(reward, {}, False, "truncated" if cut else "answer", [], None))
     for last in (False, True):
-        ids = words() + [1] * last
+        ids = words() + [1] * (last and not cut)
         t.append_sampled(ids, [0.0] * len(ids))
         if not last: t.append_observation(words())
     with torch.no_grad(): logq = model()(torch.tensor([t.ids])).logits[0].log_softmax(-1)
@@ -37,10 +37,10 @@ def episode(group: int, sample: int, reward: float, noise: float) -> Trajectory:
     return t.check()
 
 
-def batch(noise=0.0): return [[episode(g, s, r, noise) for s, r in enumerate(rewards)] for g, rewards in enumerate(REWARDS)]
+def batch(noise=0.0, cut=()): return [[episode(g, s, r, noise, (g, s) in cut) for s, r in enumerate(rewards)] for g, rewards in enumerate(REWARDS)]
 
 
-def of_trl(groups, tmp_path, moved=None, correct=None, **settings):
+def of_trl(groups, tmp_path, moved=None, reference=None, beta=0.0, **settings):
     "TRL's loss and gradient at the weights of `model`, or at those of `moved` with the logprobs of `model` as the old ones."
     from datasets import Dataset
     from tokenizers import Tokenizer
@@ -62,33 +62,45 @@ def of_trl(groups, tmp_path, moved=None, correct=None, **settings):
     given = {"beta": 0.0, "temperature": 1.0} | settings
     args = trl.GRPOConfig(output_dir=str(tmp_path), per_device_train_batch_size=len(played), num_generations=len(groups[0]), max_completion_length=LONGEST - PROMPT,
                           report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, disable_dropout=True, **given)
-    # use_cpu: the batch is the whole generation batch, so that nothing is divided between steps
     data = Dataset.from_list([{"prompt": "w3"} for _ in groups])
     trainer = trl.GRPOTrainer(model=model(), reward_funcs=reward, args=args, train_dataset=data, processing_class=tokenizer, rollout_func=rollout)
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
-    if correct: trainer.use_vllm, trainer.vllm_importance_sampling_correction = True, True
+    if "vllm_importance_sampling_mode" in settings:  # TRL corrects only what vLLM sampled
+        generate = trainer._generate
+
+        def generate_as_vllm(*given):
+            found = generate(*given)
+            trainer.use_vllm = True
+            return found
+
+        trainer._generate = generate_as_vllm
     inputs = trainer._generate_and_score_completions([{"prompt": "w3"} for _ in played])
-    if moved is not None:
-        with torch.no_grad():
-            mask = inputs["completion_mask"]
-            inputs["old_per_token_logps"] = trainer._get_per_token_logps_and_entropies(
-                trainer.model, torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1), torch.cat([inputs["prompt_mask"], mask], 1), mask.shape[1])[0]
-        trainer.model.load_state_dict(moved.state_dict())
+
+    def logprobs(weights):
+        trainer.model.load_state_dict(weights.state_dict())
+        mask = inputs["completion_mask"]
+        ids, attention = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1), torch.cat([inputs["prompt_mask"], mask], 1)
+        with torch.no_grad(): return trainer._get_per_token_logps_and_entropies(trainer.model, ids, attention, mask.shape[1])[0]
+
+    if reference is not None: trainer.beta, inputs["ref_per_token_logps"] = beta, logprobs(reference)
+    if moved is not None: inputs["old_per_token_logps"] = logprobs(model())
+    trainer.model.load_state_dict((moved or model()).state_dict())
     trainer.model.zero_grad()
     loss = trainer._compute_loss(trainer.model, inputs)
     loss.backward()
     return loss.item(), {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
 
 
-def of_ours(groups, moved=None, **settings):
+def of_ours(groups, moved=None, reference=None, **settings):
     "Our loss and gradient, of a first pass, or of a second one at the weights of `moved`."
     cfg = TrainConfig(**({"kl": 0.0, "entropy": 0.0, "tis_cap": 0.0, "lr": 0.0, "grad_clip": 0.0, "autocast": "none", "passes": 1 if moved is None else 2} | settings))
     learner = Learner(Policy(model()), cfg, max_tokens=LONGEST)
+    if reference is not None: learner.policy._reference = {name: p.detach() for name, p in reference.named_parameters()}
     losses, add_gradient = [], learner.run_pass.add_gradient
 
-    def add(b):
-        found = add_gradient(b)
+    def add(*batch):
+        found = add_gradient(*batch)
         losses.append(found["loss"].item())
         return found
 
@@ -127,6 +139,7 @@ PAIRS = {
     "dr_grpo": ({"loss": "dr_grpo"}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     "gspo": ({"loss": "gspo"}, {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}),
     "cispo": ({"loss": "cispo"}, {"loss_type": "cispo", "epsilon_high": 5.0}),
+    "dual_clip": ({"loss": "ppo", "advantage": "grpo", "dual_clip": 1.5}, {"loss_type": "dapo", "delta": 1.5}),
     "cispo_1.2": ({"loss": "cispo", "clip_high": 0.2}, {"loss_type": "cispo", "epsilon_high": 1.2}),
 }
 
@@ -137,3 +150,30 @@ def test_a_loss_is_what_trl_calls_by_its_name(name, tmp_path):
     ours, theirs = PAIRS[name]
     moved = other()
     agree(of_ours(batch(), moved, **ours), of_trl(batch(), tmp_path, moved, **theirs), 5e-4)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo_clip", "dr_grpo"])
+def test_the_kl_in_the_loss_is_trls(name, tmp_path):
+    ours, theirs = PAIRS[name]
+    far = model(2)
+    agree(of_ours(batch(), reference=far, kl=0.1, **ours), of_trl(batch(), tmp_path, reference=far, beta=0.1, **theirs), 5e-4)
+
+
+def test_the_entropy_bonus_is_trls(tmp_path):
+    agree(of_ours(batch(), loss="ppo_clip", entropy=0.1), of_trl(batch(), tmp_path, loss_type="dapo", entropy_coef=0.1), 5e-4)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo_clip", "dr_grpo"])
+def test_masked_episodes_count_as_they_do_in_trl(name, tmp_path):
+    "In the baseline and in the averages; their tokens have no loss."
+    ours, theirs = PAIRS[name]
+    cut = {(0, 1), (2, 2)}
+    masked = of_ours(batch(cut=cut), mask_truncated=True, **ours)
+    agree(masked, of_trl(batch(cut=cut), tmp_path, mask_truncated_completions=True, **theirs), 5e-4)
+    with pytest.raises(AssertionError): agree(masked, of_ours(batch(cut=cut), **ours))
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
+def test_importance_weights_are_trls(mode, tmp_path):
+    agree(of_ours(batch(0.3), loss="ppo_clip", tis_cap=1.2, tis_mode=mode),
+          of_trl(batch(0.3), tmp_path, loss_type="dapo", vllm_importance_sampling_mode=mode, vllm_importance_sampling_clip_max=1.2), 5e-4)

@@ -3,7 +3,7 @@ import filecmp, json, re, shutil, subprocess, sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 
 BIN = Path(sys.executable).parent
 WRITTEN = ("nbs", "experiments", "mcp_grpo")
@@ -44,6 +44,14 @@ def test_lock_is_pinned(lock):
     lines = [line for line in (ROOT/"requirements"/lock).read_text().splitlines() if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line) for line in lines)
     assert len({line.split("==")[0].lower() for line in lines}) == len(lines)
+
+
+def test_no_test_is_skipped_where_all_packages_are_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(pytest.skip.Exception): needs("no_such_package")
+    (tmp_path/".ready-full").touch()
+    with pytest.raises(ModuleNotFoundError): needs("no_such_package")
+    assert not [path.name for path in (ROOT/"tests").glob("test_*.py") if re.search(r"\bimportorskip\(", path.read_text())], "use `needs`"
 
 
 def test_full_lock_contains_the_main_lock():

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['log', 'SECRET_NAME', 'PUBLIC_NAMES', 'SECRET_LENGTH', 'MOST_VALUES', 'STEPS', 'SCHEMA_CHARACTERS', 'SCHEMA_DEPTH',
            'ARGUMENT_BYTES', 'TOOLS', 'NAME_CHARACTERS', 'DESCRIPTION_CHARACTERS', 'LONGEST_PAUSE', 'RATE_LIMITED',
-           'TOO_LARGE', 'NO_ANSWER', 'FAULT_OF_CODE', 'NOTES', 'NOTE_SECONDS', 'translate', 'longest_first', 'redact',
-           'register_secret', 'server_secrets', 'record_without_secrets', 'result_size', 'too_many_values', 'finite',
-           'compile_schema', 'load_validator', 'PlainTypes', 'plain_types', 'bounded_tools', 'Toolbox', 'PinError',
-           'tools_digest', 'check_pin', 'Bucket', 'Pause', 'Gate', 'backoff', 'retry_after_seconds', 'refusal_seconds',
-           'GuardedTransport', 'http_client']
+           'TOO_LARGE', 'NO_ANSWER', 'FAULT_OF_CODE', 'PACE', 'NOTES', 'NOTE_SECONDS', 'translate', 'longest_first',
+           'redact', 'register_secret', 'server_secrets', 'record_without_secrets', 'result_size', 'too_many_values',
+           'finite', 'compile_schema', 'load_validator', 'PlainTypes', 'plain_types', 'bounded_tools', 'Toolbox',
+           'PinError', 'tools_digest', 'check_pin', 'Bucket', 'Pause', 'Gate', 'backoff', 'retry_after_seconds',
+           'refusal_seconds', 'GuardedTransport', 'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
 import asyncio, base64, email.utils, functools, hashlib, html, importlib, json, logging, math, random, re, time, traceback, urllib.request
@@ -288,7 +288,7 @@ def result_size(
     return size
 
 # %% ../../nbs/01_client/01_guard.ipynb #5eea157f
-MOST_VALUES = 40_000  # values and keys in one message
+MOST_VALUES = 30_000  # values and keys in one message
 _STRING = re.compile(rb'"[^"\n\r]*"?')  # without escapes; a line end ends it, since no JSON string can hold one
 
 def _punctuation(data: bytes) -> int: return sum(map(data.count, (b",", b":", b"[", b"{")))
@@ -686,10 +686,20 @@ def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:
     return f"status {status} with {kind or 'nothing'} in it"
 
 # %% ../../nbs/01_client/01_guard.ipynb #32ee872d
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_WIDEST = 4  # bytes that each character of a text takes as soon as one of them is far beyond ASCII; the SDK copies an event often
+PACE = 0.005  # seconds after each message of a server's own that comes in a stream
+
 def _whole_events(data: bytearray, start: int) -> int:
     "Where the last event that is complete ends, looked for from `start` on; 0 if there is none."
-    ends = [found + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (found := data.rfind(mark, start)) >= 0]
-    return max(ends, default=0)
+    return max((found + len(mark) for mark in _EVENT_ENDS if (found := data.rfind(mark, start)) >= 0), default=0)
+
+def _single_events(data: bytes) -> Iterator[bytes]:
+    "Complete events one by one."
+    marks, start = [mark for mark in _EVENT_ENDS if mark in data], 0
+    while ends := [found + len(mark) for mark in marks if (found := data.find(mark, start)) >= 0]:
+        yield data[start:min(ends)]
+        start = min(ends)
 
 class _BoundedEvents(httpx2.AsyncByteStream):
     "The event stream of a response up to a limit; an error event replaces the rest."
@@ -708,8 +718,12 @@ class _BoundedEvents(httpx2.AsyncByteStream):
                 if not (end := _whole_events(rest, seen)): continue
                 events = bytes(rest[:end])
                 del rest[:end]
-                if too_many_values(events): break
-                yield events
+                if too_many_values(events) or not events.isascii() and _WIDEST * len(events) > self._limit: break
+                if b'"method"' not in events: yield events
+                else:
+                    for event in _single_events(events):
+                        yield event
+                        if b'"method"' in event: await anyio.sleep(PACE)
             else: return
         if not self._error: raise httpx2.ReadError("a message of the server is beyond the limits", request=self._response.request)
         yield b"event: message\ndata: " + self._error + b"\n\n"
@@ -796,12 +810,12 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             response = await super().handle_async_request(request)
             if (wait := refusal_seconds(response, refused)) is None: return response
             await response.aclose()
-            self._gate.pause.extend(wait)
+            self._gate.pause.extend(min(wait, 0.5 * self._spec.timeout))
             refused += 1
             left = until - time.monotonic()
             if refused > self._spec.retries or wait > left: break
             with anyio.move_on_after(left) as limit:
-                await anyio.sleep(self._gate.pause.left)
+                await anyio.sleep(max(wait, self._gate.pause.left))
                 await self._gate.turn()
             if limit.cancelled_caught: break
         return _error_response(request, RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s")

@@ -448,22 +448,23 @@ class Conversation:
                 if self.over: continue  # read on, so that the server can end
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     if (message := read_message(line, self.open_requests)) is None: continue
-                    self._count(message.message, len(line))
-                    await self.inbox.send(message)
+                    if self._counted(message.message, len(line)): await self.inbox.send(message)
         except (TooLarge, BadMessage) as error:
             self.end("too_large" if isinstance(error, TooLarge) else "transport", f"the server sent {error}")
             self.process.kill()
         except (OSError, anyio.ClosedResourceError): pass
         await self.lost()
 
-    def _count(self, message: Any, size: int) -> None:
-        "Count a request of the server. Raises `BadMessage` if too much waits for an answer."
-        if isinstance(message, mcp_types.JSONRPCNotification) and message.method == "notifications/cancelled":
+    def _counted(self, message: Any, size: int) -> bool:
+        "Count a request of the server; whether the session needs the message. Raises `BadMessage` if too much waits for an answer."
+        if isinstance(message, mcp_types.JSONRPCNotification):
+            if message.method != "notifications/cancelled": return False
             self.asked.pop(str((message.params or {}).get("requestId")), None)
-        if not isinstance(message, mcp_types.JSONRPCRequest): return
+        if not isinstance(message, mcp_types.JSONRPCRequest): return True
         self.asked[str(message.id)] = size
         if size > UNANSWERED or len(self.asked) % 64 == 0 and sum(self.asked.values()) > UNANSWERED:
             raise BadMessage("more requests than it reads answers to")
+        return True
 
     async def transmit(self) -> None:
         "Pass the session's messages to the server."

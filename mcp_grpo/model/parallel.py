@@ -9,7 +9,6 @@ __all__ = ['World', 'read_deepspeed', 'Whole', 'ShardedPolicy', 'open_sharded']
 import copy
 import json
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -89,7 +88,6 @@ class ShardedPolicy(Policy):
         super().__init__(policy.model, policy.tokenizer, policy.name)
         self.world, self.settings, self.engine = world, settings, None
         self._device = torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
-        self._reference: dict[str, Tensor] | None = None  # this rank's part of the reference
         self.sampler = copy.deepcopy(self.model).requires_grad_(False).to(self._device, dtype or self.model.dtype)
 
     @property
@@ -167,21 +165,34 @@ class ShardedPolicy(Policy):
             safe_set_full_fp32_param(p, value.float())
             with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad(): p.copy_(value)
 
-    def keep_reference(self):
+    def keep_reference(
+        self,
+        kind: str = "auto",  # frozen | ema | auto (frozen); there is no adapter here
+    ):
         "Keep this rank's part of the current weights as its part of the reference."
-        self._reference = {name: p.ds_tensor.detach().clone() for name, p in self.trainable().items()}
+        self._reference = {name: p.ds_tensor.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
+
+    def move_reference(
+        self,
+        mix: float,  # share of the current weights in the new reference
+    ):
+        "Make this rank's part of the reference `mix * current + (1 - mix) * reference`."
+        trained = self.trainable()
+        with torch.no_grad():
+            for name, kept in (self._reference or {}).items(): kept.lerp_(trained[name].ds_tensor, mix)
 
     def _exchange(self):
         "Exchange this rank's parts of the weights and of the reference."
-        for name, p in self.trainable().items(): p.ds_tensor.data, self._reference[name] = self._reference[name], p.ds_tensor.data
+        trained = self.trainable()
+        for name, kept in self._reference.items(): trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
 
-    @contextmanager
-    def reference(self) -> Iterator[nn.Module]:
-        "Lend the causal model with the reference's weights; it is whole inside `run`."
-        if self._reference is None: raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
-        self._exchange()
-        try: yield self.causal
-        finally: self._exchange()
+    def first_numbers(self) -> list[Tensor]:
+        "The first numbers of this rank's part of every trained weight, as a copy."
+        return [p.ds_tensor.detach().flatten()[:64].clone() for p in self.trainable().values()]
+
+    def perturb(self, std: float, generator: torch.Generator):
+        "Refused: noise is an experiment for one process."
+        raise PolicyError("train.perturb_std does not work with parallel.deepspeed: set it to 0.")
 
     def publish(
         self,
@@ -191,7 +202,8 @@ class ShardedPolicy(Policy):
         "Gather the weights into the copy that engines sample from."
         copies = dict(self.sampler.named_parameters())
         with torch.no_grad():
-            for name, p in self.whole(): copies[name].copy_(p)
+            for name, p in self.whole():
+                if name in copies: copies[name].copy_(p)  # a value head is not among them
         if not shared: raise PolicyError("parallel.deepspeed needs an engine that samples from the policy's own copy: set rollout.engine=hf.")
         return Weights(self.version, "shared")
 

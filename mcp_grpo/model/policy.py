@@ -124,7 +124,7 @@ class Policy:
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # updates so far; the learner raises it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
-        self._frozen = None  # the reference, if it is a copy
+        self._reference: dict[str, Tensor] | None = None  # the reference's weights; empty: the model without its adapter
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] a prompt
         check_head(self.causal)
 
@@ -214,19 +214,65 @@ class Policy:
         different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
         if different: raise PolicyError(f"The weights are of another model: {len(different)} parameters differ in name or shape, {different[0]} for one.")
 
-    def keep_reference(self):
-        "Keep a copy of the current weights as the reference; for LoRA, the base is the reference already."
-        if not self.lora: self._frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
+    def first_numbers(self) -> list[Tensor]:
+        "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
+        return [p.detach().flatten()[:64].clone() for p in self.trainable().values()]
+
+    def perturb(
+        self,
+        std: float,  # of the noise
+        generator: torch.Generator,  # makes it repeatable
+    ):
+        "Add normal noise to the trained weights."
+        with torch.no_grad():
+            for p in self.trainable().values(): p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=std)
+
+    def add_value_head(self):
+        "Add a linear layer that estimates a value from a hidden state, and at first says 0; it is trained, and is not part of what is published or exported."
+        self.causal.value_head = nn.Linear(self.head(self.causal).shape[1], 1, device=self.device)
+        for p in self.causal.value_head.parameters(): nn.init.zeros_(p)
+
+    def language_weights(self) -> dict[str, Tensor]:
+        "All weights and buffers but those of the value head."
+        return {name: x for name, x in self.model.state_dict().items() if "value_head." not in name}
+
+    def keep_reference(
+        self,
+        kind: str = "auto",  # adapter_off | frozen | ema | auto (adapter_off with LoRA, otherwise frozen)
+    ):
+        "Keep the current weights as the reference, as a copy of what is trained; the model without its adapter needs no copy."
+        if kind == "adapter_off" and not self.lora: raise PolicyError("train.reference is adapter_off, but no adapter is trained: take frozen or ema, or set model.weights to lora.")
+        without = kind == "adapter_off" or kind == "auto" and self.lora
+        self._reference = {} if without else {name: p.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
+
+    def move_reference(
+        self,
+        mix: float,  # share of the current weights in the new reference
+    ):
+        "Make the reference `mix * current + (1 - mix) * reference`; only trained weights take part, so the buffers of a quantised base never enter the average."
+        trained = self.trainable()
+        with torch.no_grad():
+            for name, kept in (self._reference or {}).items(): kept.lerp_(trained[name], mix)
+
+    def reference_tensors(self) -> dict[str, Tensor]:
+        "The reference's weights, by name; empty if it is the model without its adapter, or none was kept."
+        return self._reference or {}
+
+    def _exchange(self):
+        "Exchange the trained weights and the reference's without copying them."
+        trained = self.trainable()
+        for name, kept in self._reference.items(): trained[name].data, self._reference[name] = kept, trained[name].data
 
     @contextmanager
     def reference(self) -> Iterator[nn.Module]:
-        "Lend the causal model as it was at `keep_reference`; never while an engine samples from it."
-        if self.lora:
+        "Lend the causal model with the reference's weights; never while an engine samples from it."
+        if self._reference is None and not self.lora: raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
+        if not self._reference:
             with self.model.disable_adapter(): yield self.causal
-        elif self._frozen is None:
-            raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
-        else:
-            yield self._frozen
+            return
+        self._exchange()
+        try: yield self.causal
+        finally: self._exchange()
 
     def adapter_config(self) -> dict | None:
         "peft's configuration of the adapter; None if all weights are trained."
@@ -255,10 +301,10 @@ class Policy:
     ) -> Weights:
         "The current weights, for an engine."
         if shared:
-            if self.sampler is not self.model: self.sampler.load_state_dict(self.model.state_dict())
+            if self.sampler is not self.model: self.sampler.load_state_dict(self.language_weights())
             return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
-        if not self.lora: return Weights(self.version, "full", self.model.state_dict(), probe)
+        if not self.lora: return Weights(self.version, "full", self.language_weights(), probe)
         from peft import get_peft_model_state_dict
         return Weights(self.version, "lora", get_peft_model_state_dict(self.model), probe)
 
@@ -268,7 +314,7 @@ class Policy:
     ):
         "Write an ordinary Hugging Face folder; an adapter is merged into its base, in a copy."
         model = self.merged() if self.lora else self.model
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name})
         if self.tokenizer is not None: self.tokenizer.save_pretrained(folder)
 
     def save_adapter(

@@ -34,12 +34,13 @@ def schedule_factor(
 def make_optimizer(
     cfg: TrainConfig,  # optimizer, its settings, lr, weight_decay
     parameters: list[nn.Parameter],  # what is trained
+    head: list[nn.Parameter] = (),  # of a value head, with a rate of its own
 ) -> torch.optim.Optimizer:
     "An optimizer of transformers by name. Raises `ConfigError` for a name or a setting that does not exist, or a package that is missing."
-    groups = [{"params": parameters, "weight_decay": 0.0}]
-    if cfg.weight_decay:
-        matrices = [p for p in parameters if p.ndim > 1]
-        groups = [{"params": matrices, "weight_decay": cfg.weight_decay}, {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+    decaying = [p for p in parameters if p.ndim > 1 and cfg.weight_decay]
+    others = [p for p in parameters if p.ndim < 2 or not cfg.weight_decay]
+    parts = [(decaying, cfg.weight_decay, cfg.lr), (others, 0.0, cfg.lr), (list(head), 0.0, cfg.value_lr)]
+    groups = [{"params": params, "weight_decay": decay, "lr": peak, "peak": peak} for params, decay, peak in parts if params]
     if cfg.optimizer == "adamw_torch_fused" and not cfg.optimizer_args:
         fused = parameters[0].device.type in ("cpu", "cuda")
         return torch.optim.AdamW(groups, lr=cfg.lr, betas=(0.9, 0.999), fused=fused)
@@ -63,7 +64,8 @@ class Optimizer:
         cfg: TrainConfig,  # optimizer, learning rate and schedule, precision
     ):
         self.policy, self.cfg, self.factor = policy, cfg, schedule_factor(cfg)
-        self.torch = make_optimizer(cfg, list(policy.trainable().values()))
+        head = [p for name, p in policy.trainable().items() if "value_head." in name]
+        self.torch = make_optimizer(cfg, [p for name, p in policy.trainable().items() if "value_head." not in name], head)
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=cfg.autocast == "float16")
 
     def set_rate(
@@ -71,9 +73,8 @@ class Optimizer:
         step: int,  # 0 for the first
     ) -> float:  # the rate
         "Set the learning rate of a step."
-        rate = self.cfg.lr * self.factor(step)
-        for group in self.torch.param_groups: group["lr"] = rate
-        return rate
+        for group in self.torch.param_groups: group["lr"] = group["peak"] * self.factor(step)
+        return self.cfg.lr * self.factor(step)
 
     def zero_grad(self):
         "Forget all gradients."
@@ -85,7 +86,7 @@ class Optimizer:
         last: bool = True,  # the update follows
     ):
         "Add the gradient of a loss."
-        self.scaler.scale(loss).backward()
+        if loss.requires_grad: self.scaler.scale(loss).backward()  # otherwise nothing that is trained takes part
 
     def update(self) -> float:  # the gradient's norm before it was limited; if it is not finite, nothing was changed
         "Change the weights by their gradients, of which a norm above `grad_clip` is scaled down."

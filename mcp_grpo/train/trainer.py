@@ -30,7 +30,7 @@ from ..task import Task
 from .advantage import ADVANTAGES
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from .learner import Learner, deferred_interrupt, summarise
-from .loss import LOSSES
+from .loss import LOSSES, find_loss
 from .optim import make_optimizer, schedule_factor
 
 # %% ../../nbs/08_train/07_trainer.ipynb #7ffc8cff
@@ -120,9 +120,12 @@ def split_time(
 def check_algorithm(
     cfg: Config,  # section `train`
 ) -> None:
-    "Refuse an advantage, a loss, an optimizer or a schedule that does not exist with a `ConfigError`; needs no model."
+    "Refuse an advantage, a loss, a reference, an optimizer or a schedule that does not exist here, with a `ConfigError`; needs no model."
     for key, chosen, known in (("train.advantage", cfg.train.advantage, ["auto", *ADVANTAGES]), ("train.loss", cfg.train.loss, LOSSES)):
         if chosen not in known: raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
+    try: find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
+    except ValueError as e: raise ConfigError(f"train.dual_clip: {e}") from None
+    if cfg.train.reference == "adapter_off" and cfg.model.weights != "lora": raise ConfigError("train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora.")
     schedule_factor(cfg.train)
     make_optimizer(cfg.train, [torch.nn.Parameter(torch.zeros(1))])
 
