@@ -70,7 +70,8 @@ def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
 
 def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run_notebook, tmp_path):
     command = train_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
-    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    def heed(): signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell starts in the background ignores interrupts, and so would its children
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed)
     metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 900
     try:
         while len(read_lines(metrics)) < 2:

@@ -12,7 +12,6 @@ from typing import Callable
 
 import torch
 from torch import Tensor, nn
-from transformers import get_scheduler
 
 from ..config import ConfigError, TrainConfig
 from ..model.parallel import ShardedPolicy
@@ -23,6 +22,7 @@ def schedule_factor(
     cfg: TrainConfig,  # lr_schedule and its settings, warmup, steps
 ) -> Callable[[int], float]:  # from a step's number, 0 for the first, to a fraction of the peak rate
     "Look a schedule up. Raises `ConfigError`."
+    from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
     throwaway = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # `get_scheduler` asks for one
     try:
         return get_scheduler(cfg.lr_schedule, throwaway, cfg.warmup, max(cfg.steps or 1, 1), cfg.lr_schedule_args).lr_lambdas[0]
