@@ -88,7 +88,7 @@ def test_nor_is_one_whose_session_had_something_to_lose(tmp_path):
 def test_a_server_sees_little(monkeypatch, tmp_path):
     for name in ("PLANTED", "PLANTED_TOKEN", "ASKED_FOR"): monkeypatch.setenv(name, f"the-value-of-{name}")
     async def use(lease): return [(await lease.call("faulty", tool, args)).content for tool, args in (("surroundings", {}), ("env", {"name": "GIVEN"}))]
-    seen, given = anyio.run(with_lease, faulty(env={"GIVEN": "yes"}, pass_env=["ASKED_FOR"]), use)
+    seen, given = anyio.run(with_lease, faulty(env={"GIVEN": "yes"}, pass_env=["ASKED_FOR"], public=["ASKED_FOR"]), use)
     seen = json.loads(seen)
     assert "PLANTED" not in json.dumps(seen) and seen["environment"]["ASKED_FOR"] == "the-value-of-ASKED_FOR" and given == "yes"
     assert seen["home"] != os.environ.get("HOME") and seen["home_files"] == [] and seen["cwd_files"] == [] and seen["cwd"] != os.getcwd()

@@ -27,6 +27,7 @@ RANGES: dict[str, Range] = {
     "invalid": Range(0.0, 0.2, 2, 3),  # share of the episodes lost to the infrastructure
     "skipped": Range(0.0, 0.0, 1, 3),  # passes without update, because something was not finite
     "weights_moved": Range(1e-9, 1.0, 3, 3),  # share of the trained weights that changed
+    "tokens_with_advantage": Range(1.0, math.inf, 3, 10),  # that some step learns nothing from its rewards is no fault of the machinery
     "groups_with_spread": Range(1.0, math.inf, 5, 0),  # groups whose rewards differ
     "versions_behind": Range(0.0, 0.0, 1, 3),  # of the weights that sampled, to those that should have
     "sampler_gap": Range(0.0, 0.05, 2, 3),  # nats a token between sampler and learner
@@ -143,7 +144,10 @@ class Health:
         cause, text = why_not_moved(metrics, sampled)
         if moved and self.cfg.passes > 1 and metrics.get("ratio_last_pass_max_deviation") == 0 and metrics["tokens_with_advantage"]:
             moved, cause, text = 0.0, "policy_not_trained", "weights changed, and no logprob did: what is trained is not part of the policy's computation."
-        return self.judge("weights_moved", moved, Verdict("policy_does_not_move", cause, f"PPO ratios are degenerate: {text}"))
+        verdict = Verdict("policy_does_not_move", cause, f"PPO ratios are degenerate: {text}")
+        without_advantages = not moved and cause == "zero_advantages"
+        found = self.judge("tokens_with_advantage", float(not without_advantages), verdict)
+        return found or self.judge("weights_moved", 1.0 if without_advantages else moved, verdict)
 
     def spread(self, metrics: dict, valid: list[Trajectory]) -> Verdict | None:
         "No group's rewards differ."

@@ -11,7 +11,7 @@ import gc
 import heapq
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -29,6 +29,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from .health import Health, Verdict, stop_if_critical
 from .learner import Learner, deferred_interrupt, summarise
 from .loss import LOSSES, find_loss
 from .optim import make_optimizer, schedule_factor
@@ -96,6 +97,7 @@ class StepResult:
     metrics: dict[str, float | None]  # from the learner
     groups: list[list[Trajectory]]  # the episodes played, a list for each task
     seconds: dict[str, float]  # wall time: generation, tools, learning, rest; see `split_time`
+    verdicts: list[Verdict] = field(default_factory=list)  # what `train.health` finds wrong
 
     def line(
         self,
@@ -156,6 +158,7 @@ class Trainer:
         self.on_rollout = on_rollout
         self.steps, self.world = count_steps(cfg.train, tasks), world or World()
         self.learner = Learner(policy, cfg.train.model_copy(update={"steps": self.steps}), cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed, self.world)
+        self.health = Health(cfg.train)
         found = load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world) if resume and folder else None
         if found: self.learner.steps_done = policy.version = found.step
         self.steps_saved = self.steps_done
@@ -166,7 +169,7 @@ class Trainer:
         return self.learner.steps_done
 
     def fit(self) -> Iterator[StepResult]:
-        "Train for as many steps as are configured; the caller may stop at any time and call again to continue."
+        "Train for as many steps as are configured; the caller may stop at any time and call again to continue. Raises `HealthError` after a checkpoint if the run cannot learn."
         self.publish()
         gc.collect()
         gc.freeze()  # the collector ignores what exists now
@@ -175,8 +178,10 @@ class Trainer:
                 played = self.play()
                 with deferred_interrupt():
                     if self.on_rollout: self.on_rollout(self.steps_done + 1, summarise(played[0]), [t for group in played[0] for t in group])
-                    yield self.improve(*played)  # the caller writes the step to its log
+                    step = self.improve(*played)
+                    yield step  # the caller writes the step to its log
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
+                    stop_if_critical(step.verdicts)
         finally:
             gc.unfreeze()
             self.save(due=False)
@@ -211,11 +216,12 @@ class Trainer:
         generating: float,  # those of them in which the engine computed
     ) -> StepResult:
         "The second half: learn, and publish the new weights."
-        start = time.perf_counter()
+        start, version = time.perf_counter(), self.policy.version
         try: metrics = self.learner.step(groups)
         finally: self.publish()  # an update that broke off may have moved the weights too
         learnt = time.perf_counter() - start
-        return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt))
+        verdicts = self.health.check(metrics, groups, version)
+        return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt), verdicts)
 
     def save(
         self,
