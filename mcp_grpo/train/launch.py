@@ -31,6 +31,7 @@ from ..rollout.engine import Engine, open_engine
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
 from .checkpoint import check_resumable, checkpoints, load_checkpoint
+from .health import stop_if_critical
 from .learner import deferred_interrupt
 from .trainer import StepResult, Trainer, TrainerError, count_steps
 
@@ -132,7 +133,7 @@ class Launch:
 
     def follow(self, workers: subprocess.Popen, listener: Listener) -> Iterator[StepResult]:
         "Yield the workers' steps and pass on what they print, until they have ended."
-        events, last, interrupted = queue.Queue(), "", False
+        events, last, interrupted, verdicts = queue.Queue(), "", False, []
         connections: list[Connection] = []
         def read_lines():
             for line in workers.stdout: events.put(line.decode(errors="replace").rstrip())
@@ -160,9 +161,11 @@ class Launch:
                 continue
             with deferred_interrupt():
                 yield event
-                self.steps_done = event.step
+                self.steps_done, verdicts = event.step, event.verdicts
                 connections[0].send(not interrupted)
-        if workers.wait(): raise TrainerError(f"The workers ended with status {workers.returncode}; their last line was: {last}")
+        status = workers.wait()
+        stop_if_critical(verdicts)  # the workers ended for that reason, after a checkpoint
+        if status: raise TrainerError(f"The workers ended with status {status}; their last line was: {last}")
         if interrupted: raise KeyboardInterrupt
 
     def take_over(self):

@@ -379,7 +379,7 @@ class Learner:
             if cfg.perturb_std or len(updates) > 1: self.run_pass.score_old(batches)
             if cfg.perturb_std: self.policy.perturb(cfg.perturb_std, generator)
             passes = self.run_passes(updates)
-        moved = [not torch.equal(a, b) for a, b in zip(before, self.policy.first_numbers())]
+        moved = sum(self.world.gather([not torch.equal(a, b) for a, b in zip(before, self.policy.first_numbers())]), [])
         counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
         metrics = {**summarise(groups), "lr": rate, "weights_moved": sum(moved) / max(len(moved), 1), **pass_metrics(passes, counts)}
