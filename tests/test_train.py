@@ -26,6 +26,7 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     printed = (tmp_path/"stdout").read_text()
     assert printed.count("\nstep ") == 2 and "before: heldout success" in printed and "after: heldout success" in printed
     assert printed.count("\r") == 0  # no progress bars
+    assert printed.count("sample-time logprobs: mean=") == 2  # the lines of `train.health`
     assert set((out/"training.log").read_text().splitlines()) <= set(printed.splitlines())
 
     assert open_policy(load_config(model={"name": str(out/"model")})).model.config.vocab_size  # a model like any other

@@ -51,8 +51,8 @@ QUIET = Case("no fault", "ok", {"text": "fine"}, says="fine")
 # ---- measuring
 
 class Lag:
-    "The longest time the event loop did not come round: in all, of that what this thread itself computed, and what this process did (the rest is a busy machine)."
-    def __init__(self): self.wall = self.computing = self.kept = 0.0
+    "The longest time the event loop did not come round: in all, of that what this thread itself computed, and what this process did (the rest is a busy machine); and what such rests add up to."
+    def __init__(self): self.wall = self.computing = self.kept = self.starved = 0.0
 
     async def _watch(self):
         wall, cpu, process = time.perf_counter(), time.thread_time(), time.process_time()
@@ -61,6 +61,7 @@ class Lag:
             now = time.perf_counter(), time.thread_time(), time.process_time()
             gone = now[0] - wall - 0.005
             self.wall, self.computing, self.kept = max(self.wall, gone), max(self.computing, now[1] - cpu), max(self.kept, min(gone, now[2] - process))
+            self.starved += max(0.0, gone - (now[2] - process))
             wall, cpu, process = now
 
     async def __aenter__(self):

@@ -103,7 +103,7 @@ async def play(mode: Mode, spec: ServerSpec) -> dict:
                             if kept.content != "fine": wrong.append(f"its neighbour got {kept.fault}: {kept.content[:80]}")
                     await asyncio.sleep(0.05)
                     stop.set()
-    return {"what": mode.what, "wrong": "; ".join(dict.fromkeys(wrong)), "over": took - TIMEOUT, "lag": lag.wall, "kept": lag.kept, "mb": memory.mb}
+    return {"what": mode.what, "wrong": "; ".join(dict.fromkeys(wrong)), "over": took - TIMEOUT, "starved": lag.starved, "lag": lag.wall, "kept": lag.kept, "mb": memory.mb}
 
 
 def mode_row(mode: Mode) -> dict:
@@ -112,8 +112,8 @@ def mode_row(mode: Mode) -> dict:
 
 
 def complaints(row: dict) -> str:
-    "What does not hold in a row; a busy machine, on which the loop came round late without computing, is no matter of the row."
-    late = row["over"] - (row["lag"] if row["lag"] > KEPT else 0)
+    "What does not hold in a row; the time in which a busy machine did not let this process run is no matter of the row."
+    late = row["over"] - row["starved"]
     found = [row["wrong"]] if row["wrong"] else []
     if late > GRACE: found.append(f"{row['over']:.2f} s over its timeout")
     if row["kept"] > KEPT: found.append(f"the loop was kept {row['kept']:.2f} s")
