@@ -14,7 +14,8 @@ import anyio
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..client.stdio import mark_player
-from .action import Action, Call, observation, parse_action, resolve
+from .action import Action, Call, observation, parse_action, prompt_messages, resolve
+from .offer import offer_tools
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
 from ..task import OfferedTool, Task
 
@@ -77,10 +78,11 @@ class Episode:
     async def start(self) -> list[dict]:
         "Leases the sessions and reads the state that a task may change; returns the prompt's messages."
         if self._lease is not None or self.done: raise RuntimeError("an episode starts once; make a new one")
-        try: self._lease = await self.pool.lease(servers_of(self.task))
+        try: self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e: self._abort(f"{e.fault}: {e}")
+        if self._lease is not None and not self.task.tools: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
         if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
-        return [dict(message) for message in self.task.prompt]
+        return prompt_messages(self.task)
 
     async def step(
         self,

@@ -158,6 +158,7 @@ def check_outcome(
     "Raises `ConfigError` unless the task's own calls earned 1 and gave its facts."
     results = " ".join(event.content for event in outcome.events if not event.is_error)
     facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
+    if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
     if outcome.reward == 1 and all(holds(results, fact) for fact in facts): return
     event = next((event for event in outcome.events if not event.ok), outcome.events[-1] if outcome.events else None)
     broke = what_broke(event, pool, raised) if event and not event.ok else ""

@@ -375,6 +375,11 @@ def _no_side_effects(task: Task, record: Record) -> bool:
     def fits(event: ToolEvent, step: dict) -> bool: return (_same_tool if step.get("any_params") else _exact)(event, step)
     return len(matched(task, Record(changes), fits)) == len(changes)
 
+def _called_all(task: Task, record: Record) -> bool:
+    "Whether every tool that must be called was called and worked, and the answer is more than that it cannot be known."
+    called = {f"{event.server}.{event.tool}" for event in record.events if event.ok}
+    return called.issuperset(task.success["must_call_tool"]) and bool(record.answer.strip()) and not declines(task, record.answer)
+
 def succeeded(task: Task, record: Record) -> bool | Invalid:
     "Whether the episode did what the task asks."
     if record.answer is None or not within_limits(task, record) or not _no_side_effects(task, record): return False
@@ -382,6 +387,7 @@ def succeeded(task: Task, record: Record) -> bool | Invalid:
     if (kind == "unknown" or task.success.get("evidence")) and not has_evidence(task, record): return False
     if kind == "state": return _state_holds(task, record)
     if kind == "unknown": return declines(task, record.answer)
+    if kind == "calls": return _called_all(task, record)
     return gives(task, record.answer, task.success["values"])
 
 # %% ../../nbs/04_env/01_reward.ipynb #43eee98a

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..client.pool import Pool, together
 from ..client.session import run_sync
-from .action import Call, render_answer, render_call
+from .action import Call, prompt_messages, render_answer, render_call
 from .episode import Episode, Outcome
 from .reward import same_argument
 from ..servers.world import open_world
@@ -118,7 +118,7 @@ def echo_prompt(task: Task) -> ScriptedPolicy:
 def echo_last_result(task: Task) -> ScriptedPolicy:
     "Calls the first tool without arguments, then answers with the result."
     first = render_call(Call(task.tools[0].name)) if task.tools else ""
-    return Reactive(lambda messages: first if len(messages) == len(task.prompt) else messages[-1]["content"])
+    return Reactive(lambda messages: first if messages[-1]["role"] == "user" else messages[-1]["content"])
 
 @policy
 def all_candidates(task: Task) -> ScriptedPolicy:
@@ -186,9 +186,9 @@ async def play(
     pool: Pool,  # open on this event loop
 ) -> Outcome:
     "Plays one episode."
-    actor = (POLICIES[make] if isinstance(make, str) else make)(task)
     async with Episode(task, pool) as episode:
-        messages = [dict(message) for message in task.prompt]
+        actor = (POLICIES[make] if isinstance(make, str) else make)(episode.task)
+        messages = prompt_messages(episode.task)
         while not episode.done:
             text = actor.act(messages)
             step = await episode.step(text)

@@ -113,11 +113,11 @@ class MCPToolEnv(BaseTextEnv):
         task = Task.from_row({**_dense(self.extras), "prompt": [dict(message) for message in prompt]}, "SkyRL row")
         pool = self.config.get("pool") or default_pool(tuple(self.config.get("servers", DEFAULT_SERVERS)), self.config.get("world_seed", 0))
         episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 2000))
-        run_sync(episode.start)
+        messages = run_sync(episode.start)
         self.episode, self.outcome = episode, None
         self.turns, self.max_turns = 0, task.max_turns
-        self.init_tool_groups([MCPToolGroup(server, episode) for server in task.servers])
-        return [dict(message) for message in prompt], {"task_id": task.task_id}
+        self.init_tool_groups([MCPToolGroup(server, episode) for server in episode.task.servers if server != "*"])
+        return messages, {"task_id": task.task_id}
 
     def step(self, action: str) -> dict:
         "Plays one turn of text."

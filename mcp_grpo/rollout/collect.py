@@ -13,6 +13,7 @@ import anyio
 from ..client.pool import Pool, together
 from ..client.session import run_sync
 from ..config import ConfigError
+from ..env.action import prompt_messages
 from ..env.episode import Episode, servers_of
 from .chat import Chat
 from .engine import Engine, Sampling
@@ -87,7 +88,7 @@ def check_room(
 ):
     "Refuse a task whose prompt leaves no room for a turn, with a `ConfigError`."
     for task in tasks:
-        if (n := len(chat.prompt_ids(task.prompt))) >= max_tokens:
+        if (n := len(chat.prompt_ids(prompt_messages(task)))) >= max_tokens:
             raise ConfigError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #e87b6568
