@@ -20,6 +20,7 @@ import torch
 from ..client.pool import Pool
 from ..client.session import run_sync
 from ..config import Config, ConfigError, TrainConfig, nearest
+from ..env.action import prompt_messages
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..rollout.chat import Chat
@@ -188,7 +189,7 @@ class Trainer:
 
     def publish(self) -> None:
         "Give the policy's weights to the engine, with a probe if the engine keeps a copy."
-        prompts = [] if self.engine.shares_weights else [self.chat.prompt_ids(task.prompt) for task in self.tasks[:4]]
+        prompts = [] if self.engine.shares_weights else [self.chat.prompt_ids(prompt_messages(task)) for task in self.tasks[:4]]
         run_sync(self.engine.update, self.policy.publish(self.engine.shares_weights, prompts))
 
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds; those of them in which the engine computed
