@@ -85,6 +85,9 @@ class RolloutConfig(Section):
     max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
     deterministic: bool = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only")
     engine: str = Field("hf", description="hf, vllm, or auto: vllm where it is installed and can sample the policy, else hf")
+    tools_as: Literal["auto", "template", "compact", "prompt"] = Field("auto", description="how the tools are shown: by the policy's chat template, as a compact list in the system message, or by the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can show tools, else the list")
+    calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field("auto", description="the form in which the policy writes calls; auto finds it in the chat template")
+    thinking: bool = Field(True, description="false asks a chat template that knows `enable_thinking` for turns without thoughts")
     gpu_memory: float = Field(0.4, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
     dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
 

@@ -66,8 +66,9 @@ class Episode:
         pool: Pool,  # open; the sessions are leased from it
         weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
         max_result_chars: int = 2000,  # characters of a tool result that the policy sees
+        form: str = "hermes",  # how the policy writes calls, as `parse_action` takes it
     ):
-        self.task, self.pool, self.weights, self.max_result_chars = task, pool, weights, max_result_chars
+        self.task, self.pool, self.weights, self.max_result_chars, self.form = task, pool, weights, max_result_chars, form
         self.record, self.end = Record(), ""
         self._lease: Lease | None = None
         self._outcome: Outcome | None = None
@@ -82,7 +83,7 @@ class Episode:
         except SessionError as e: self._abort(f"{e.fault}: {e}")
         if self._lease is not None and not self.task.tools: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
         if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
-        return prompt_messages(self.task)
+        return prompt_messages(self.task, self.form)
 
     async def step(
         self,
@@ -97,7 +98,7 @@ class Episode:
         if truncated:
             self.end = "truncated"
             return Step([], True)
-        action = parse_action(text)
+        action = parse_action(text, self.form)
         observations = await self._carry_out(action, turn)
         if not self.done and self.record.turns >= self.task.max_turns:
             self.end = "malformed" if action.malformed else "max_turns"

@@ -26,7 +26,7 @@ from ..client.session import run_sync
 from ..config import Config, find_path, read_config
 from ..model.parallel import World, open_sharded
 from ..model.policy import Plan, Policy, plan_run
-from ..rollout.chat import Chat
+from ..rollout.chat import Chat, open_chat
 from ..rollout.engine import Engine, open_engine
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
@@ -64,7 +64,7 @@ def work(
     tasks = read_tasks(find_path(cfg.data.train, "task file"))
     with open_pool(cfg, folder.parents[1]) as pool:
         def send(*played): connection.send(played)
-        trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, Chat(policy.tokenizer), tasks, folder / "checkpoints", resume,
+        trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, open_chat(cfg, policy.tokenizer), tasks, folder / "checkpoints", resume,
                           on_rollout=send if connection else None, world=world)
         for step in trainer.fit():
             if connection: connection.send(step)
