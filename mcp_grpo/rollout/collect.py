@@ -127,11 +127,14 @@ async def collect(
     step: int = 0,  # of training
     max_tokens: int = 512,  # of a whole episode, prompt included
     seed: int = 0,  # seeds the noise, together with the keys
-) -> list[list[Trajectory]]:  # a group for each task
+    rank: int = 0,  # of this process among those that share the episodes
+    ranks: int = 1,  # how many they are
+) -> list[list[Trajectory]]:  # a group for each task, with the episodes that this process played
     "Play all episodes of a step concurrently, or in waves if a server's spec allows fewer processes than there are episodes."
     await check_room(tasks, pool, chat, max_tokens)
     if not sampling.stop_ids: sampling = replace(sampling, stop_ids=chat.end_ids)
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
+    episodes = episodes[len(episodes) * rank // ranks:len(episodes) * (rank + 1) // ranks]
     wave = min(len(episodes), pool.room({server for task in tasks for server in servers_of(task)}))
     done, running = [], 0
     async def play(episode) -> Trajectory:
@@ -147,7 +150,7 @@ async def collect(
         engine.expect(running)
         try: done += await together(play, part)
         finally: engine.expect(-running)
-    return [done[i:i + samples] for i in range(0, len(done), samples)]
+    return [[t for t in done if t.group == group] for group in range(len(tasks))]
 
 def collect_sync(*args, **kwargs) -> list[list[Trajectory]]:
     "`collect` for callers without an event loop; it blocks, and an interrupt cancels the episodes and waits for their clean-up."
