@@ -26,7 +26,7 @@ def train_command(folder: Path, parameters: dict, overrides=()) -> list:
     return papermill("train.ipynb", folder, parameters)
 
 
-def run(command: list, folder: Path, timeout=900):
+def run(command: list, folder: Path, timeout=3600):
     "The finished process, with what it said as `.said`. The time limit is for a process that hangs: it leaves room for a machine that is busy."
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     done.said = done.stdout + done.stderr
@@ -39,7 +39,7 @@ def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
     if kept: results.write_text(json.dumps({"rows": kept}))
     command = papermill(f"bench_{name}.ipynb", folder, parameters | {"results": results})
     command[command.index("--cwd") + 1] = str(ROOT)
-    done = run(command, ROOT, timeout=3600)
+    done = run(command, ROOT)
     assert done.returncode == 0, done.said[-3000:]
     found = json.loads(results.read_text())
     assert set(found) == {"made_by", "date", "device", "versions", "rows"} and all(row in found["rows"] for row in kept)

@@ -319,6 +319,7 @@ class LeasedSession:
         self.session: Session | None = None  # serves this episode alone
         self._calls = 0  # calls made on the session
         self._lock, self._taped = anyio.Lock(fast_acquire=True), None
+        self._order = anyio.Lock(fast_acquire=True)  # of the calls at a server that keeps state
         if server.tape is not None:
             clear = lambda value: redact(value, server.secrets)
             self._taped = TapedSession(server.tape, server.spec.name, server.digest, self.call_live, stateful=not server.sharing, redact=clear)
@@ -334,7 +335,9 @@ class LeasedSession:
     async def call(self, tool: str, arguments: dict, live: bool = False) -> ToolResult:
         "Check a call, then answer it from the tape or make it; with `live` the tape is bypassed."
         if error := self.server.toolbox.check(tool, arguments): return ToolResult(redact(error, self.server.secrets), is_error=True)
-        return await (self.call_live if live or self._taped is None else self._taped.call)(tool, arguments)
+        make = self.call_live if live or self._taped is None else self._taped.call
+        if self.server.sharing: return await make(tool, arguments)
+        async with self._order: return await make(tool, arguments)  # what one call leaves behind, the next one finds
 
     async def call_live(self, tool: str, arguments: dict) -> ToolResult:
         "Make a call, and repeat it after a fault if that is safe."
@@ -518,9 +521,8 @@ class Pool:
     ) -> Lease:
         "Lease sessions at these servers for one episode. Raises `SessionError` if a server does not start."
         names = list(dict.fromkeys(names))
-        self._check(names)
+        await self.tools(names)
         servers = {name: self._servers[name] for name in names}
-        await together(ServerPool.learn, [server for server in servers.values() if server.toolbox is None])
         lease = Lease({}, self._leases.discard)
         try:
             for name in sorted(names):
@@ -533,6 +535,16 @@ class Pool:
         lease.sessions = {name: lease.sessions[name] for name in names}
         self._leases.add(lease)
         return lease
+
+    async def tools(
+        self,
+        names: Iterable[str],  # which servers
+    ) -> dict[str, dict[str, mcp_types.Tool]]:  # by server, then by real name
+        "The tools of these servers, as they describe them. Raises `SessionError` if a server does not start."
+        names = list(dict.fromkeys(names))
+        self._check(names)
+        await together(ServerPool.learn, [self._servers[name] for name in names if self._servers[name].toolbox is None])
+        return {name: self._servers[name].toolbox.tools for name in names}
 
     async def warm(
         self,

@@ -14,7 +14,7 @@ import anyio
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..client.stdio import mark_player
-from .action import Action, Call, observation, parse_action, prompt_messages, resolve
+from .action import Action, Call, observation, parse_action, prompt_messages, resolve, with_texts
 from .offer import offer_tools
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
 from ..task import OfferedTool, Task
@@ -66,8 +66,9 @@ class Episode:
         pool: Pool,  # open; the sessions are leased from it
         weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
         max_result_chars: int = 2000,  # characters of a tool result that the policy sees
+        form: str = "hermes",  # how the policy writes calls, as `parse_action` takes it
     ):
-        self.task, self.pool, self.weights, self.max_result_chars = task, pool, weights, max_result_chars
+        self.task, self.pool, self.weights, self.max_result_chars, self.form = task, pool, weights, max_result_chars, form
         self.record, self.end = Record(), ""
         self._lease: Lease | None = None
         self._outcome: Outcome | None = None
@@ -82,7 +83,7 @@ class Episode:
         except SessionError as e: self._abort(f"{e.fault}: {e}")
         if self._lease is not None and not self.task.tools: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
         if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
-        return prompt_messages(self.task)
+        return prompt_messages(self.task, self.form)
 
     async def step(
         self,
@@ -97,7 +98,7 @@ class Episode:
         if truncated:
             self.end = "truncated"
             return Step([], True)
-        action = parse_action(text)
+        action = parse_action(text, self.form)
         observations = await self._carry_out(action, turn)
         if not self.done and self.record.turns >= self.task.max_turns:
             self.end = "malformed" if action.malformed else "max_turns"
@@ -158,6 +159,7 @@ class Episode:
         found = resolve(call, self.task.tools)
         if isinstance(found, str): return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
+        if self.form == "xml" and tool in lease.tools(server): arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await lease.call(server, tool, arguments)
         text = _cut(result.content, self.max_result_chars)
         if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))

@@ -62,7 +62,7 @@ def check_tasks(
 # %% ../../nbs/04_env/05_preflight.ipynb #9b457f2e
 def check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Task]) -> None:
     "Raises `ConfigError` if a held-out task is also a training task."
-    if not cfg.train.steps: return
+    if cfg.train.steps == 0: return
     trained_on = {(task.question, *task.servers): task.task_id for task in train_tasks}
     for task in heldout_tasks:
         if twin := trained_on.get((task.question, *task.servers)):
@@ -71,7 +71,7 @@ def check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Tas
 # %% ../../nbs/04_env/05_preflight.ipynb #611ed973
 def check_training(cfg: Config, train_tasks: list[Task]) -> None:
     "Raises `ConfigError` unless groups have two samples, and a family that exists has a weight."
-    if cfg.train.steps and cfg.rollout.samples < 2:
+    if cfg.train.steps != 0 and cfg.rollout.samples < 2:
         raise ConfigError("rollout.samples: with one sample there is no group to compare it with; write at least 2.")
     families = sorted({task.family for task in train_tasks})
     for family in cfg.train.family_weight:

@@ -4,14 +4,17 @@
 
 # %% auto #0
 __all__ = ['AFTER_HEAD', 'tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights',
-           'Policy', 'find_device', 'loading', 'open_tokenizer', 'adapt', 'check_model', 'open_policy']
+           'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model', 'loading',
+           'open_tokenizer', 'adapt', 'check_model', 'open_policy']
 
 # %% ../../nbs/06_model/00_policy.ipynb #ecde3030
 import copy
+import importlib.util
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, Literal
+from typing import Callable, Iterator, Literal
 
 import torch
 from torch import Tensor, nn
@@ -120,6 +123,7 @@ class Policy:
         self.model, self.tokenizer, self.name = model, tokenizer, name
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # updates so far; the learner raises it
+        self.sampler = model  # what an engine of this process samples from; see `sample_in`
         self._reference: dict[str, Tensor] | None = None  # the reference's weights; empty: the model without its adapter
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] a prompt
         check_head(self.causal)
@@ -157,12 +161,27 @@ class Policy:
 
     def autocast(
         self,
-        how: str = "auto",  # none | bfloat16 | auto (bfloat16 where the hardware multiplies it)
+        how: str = "auto",  # none | bfloat16 | float16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
-        "A context in which matrix products run in bfloat16, if `how` says so; the weights keep their own precision."
-        if how not in ("auto", "none", "bfloat16"): raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none' or 'bfloat16'.")
+        "A context in which matrix products run in the precision that `how` says; the weights keep their own."
+        if how not in ("auto", "none", "bfloat16", "float16"): raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
         device = self.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=how == "bfloat16" or how == "auto" and multiplies_bfloat16(device))
+        enabled = how in ("bfloat16", "float16") or how == "auto" and multiplies_bfloat16(device)
+        return torch.autocast(device, torch.float16 if how == "float16" else torch.bfloat16, enabled=enabled)
+
+    def run(
+        self,
+        compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
+    ) -> tuple[Tensor, ...]:  # what it returned
+        "Compute something with the causal model; weights that are spread over processes are whole inside."
+        return compute(self.causal)
+
+    def sample_in(
+        self,
+        dtype: torch.dtype,  # of the weights
+    ):
+        "Let engines sample from a copy of the model in another precision; `publish` refreshes it."
+        self.sampler = copy.deepcopy(self.model).requires_grad_(False).to(dtype)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         "The parameters that are trained, by name; a tied matrix occurs once."
@@ -184,12 +203,16 @@ class Policy:
         tensors: dict[str, Tensor],  # from `tensors`
     ):
         "Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they are of another model."
-        own = {name: tuple(p.shape) for name, p in self.trainable().items()}
+        self.check_shapes(tensors, {name: tuple(p.shape) for name, p in self.trainable().items()})
+        with torch.no_grad():
+            for name, p in self.trainable().items(): p.copy_(tensors[name])
+
+    @staticmethod
+    def check_shapes(tensors: dict[str, Tensor], own: dict[str, tuple[int, ...]]):
+        "Refuse tensors that are not of these names and shapes."
         given = {name: tuple(x.shape) for name, x in tensors.items()}
         different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
         if different: raise PolicyError(f"The weights are of another model: {len(different)} parameters differ in name or shape, {different[0]} for one.")
-        with torch.no_grad():
-            for name, p in self.trainable().items(): p.copy_(tensors[name])
 
     def first_numbers(self) -> list[Tensor]:
         "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
@@ -277,7 +300,9 @@ class Policy:
         prompts: list[list[int]] | None = None,  # of a probe, to prove that an engine with a copy serves these weights
     ) -> Weights:
         "The current weights, for an engine."
-        if shared: return Weights(self.version, "shared")
+        if shared:
+            if self.sampler is not self.model: self.sampler.load_state_dict(self.language_weights())
+            return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
         if not self.lora: return Weights(self.version, "full", self.language_weights(), probe)
         from peft import get_peft_model_state_dict
@@ -288,20 +313,125 @@ class Policy:
         folder: str | Path,  # created if missing
     ):
         "Write an ordinary Hugging Face folder; an adapter is merged into its base, in a copy."
-        model = copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model
+        model = self.merged() if self.lora else self.model
         model.save_pretrained(folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name})
         if self.tokenizer is not None: self.tokenizer.save_pretrained(folder)
 
+    def save_adapter(
+        self,
+        folder: str | Path,  # created if missing
+    ):
+        "Write the adapter in peft's format."
+        self.model.save_pretrained(str(folder), save_embedding_layers=False)
+
+    def merged(self) -> nn.Module:
+        "The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision of the adapter's products."
+        if not getattr(self.causal, "is_quantized", False): return copy.deepcopy(self.model).merge_and_unload()
+        from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+        with loading(self.name) as where: base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
+        whole = get_peft_model(base, next(iter(self.model.peft_config.values())))
+        set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model))
+        return whole.merge_and_unload()
+
+# %% ../../nbs/06_model/00_policy.ipynb #39bc9fc0
+@dataclass(frozen=True)
+class Machine:
+    "What a machine offers to a model."
+    devices: tuple[str, ...] = ("cpu",)  # best first
+    gpus: int = 0  # CUDA devices
+    bfloat16: bool = False  # whether its GPUs multiply bfloat16
+    packages: frozenset[str] = frozenset()  # which optional packages are installed
+
+    @classmethod
+    def here(cls) -> "Machine":
+        "This machine; DISABLE_BITSANDBYTES=1 hides that package."
+        devices = ["cpu"]
+        if torch.backends.mps.is_available(): devices.insert(0, "mps")
+        if torch.cuda.is_available(): devices.insert(0, "cuda")
+        found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
+        if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"): found.discard("bitsandbytes")
+        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found))
+
+    def device(
+        self,
+        name: str = "auto",  # auto | cpu | cuda | mps
+    ) -> str:
+        "Look a device up; `auto` takes cuda, then mps, then the processor."
+        if name not in ("auto", *self.devices):
+            raise PolicyError(f"model.device is {name!r}, which is not there: this machine has {', '.join(self.devices)}; choose another mode, or set model.device=auto.")
+        return self.devices[0] if name == "auto" else name
+
+# %% ../../nbs/06_model/00_policy.ipynb #5b077642
+@dataclass(frozen=True)
+class Plan:
+    "How a run's model is loaded and spread on a machine."
+    device: str  # cpu | cuda | mps
+    dtype: str  # of the weights
+    quantization: str = "none"  # none | nf4
+    processes: int = 0  # DeepSpeed workers; 0: none, all happens in one process
+    notes: tuple[str, ...] = ()  # what `auto` came to, for the log
+
+def plan_quantization(
+    cfg: Config,  # section `model`
+    machine: Machine,
+    device: str,
+) -> tuple[str, str]:  # none | nf4; why not, if `auto` came to none
+    "Decide whether the base of an adapter is held in 4 bits."
+    m = cfg.model
+    if m.quantization == "none" or m.quantization == "auto" and m.weights == "full": return "none", ""
+    if m.weights == "full": raise PolicyError("model.quantization=nf4 needs model.weights=lora: weights of 4 bits cannot be trained themselves.")
+    why = ""
+    if "bitsandbytes" not in machine.packages: why = "bitsandbytes is not installed, or DISABLE_BITSANDBYTES is set"
+    elif device == "mps": why = "bitsandbytes does not know the device mps"
+    elif cfg.parallel.deepspeed: why = "weights of 4 bits cannot be spread over processes"
+    if m.quantization == "nf4" and why: raise PolicyError(f"model.quantization=nf4 is not possible here: {why}; take model.quantization=auto.")
+    if m.quantization == "auto" and not why and device != "cuda": why = f"the device is {device}"
+    return ("none" if why else "nf4"), why
+
+def plan_processes(
+    cfg: Config,  # section `parallel`
+    machine: Machine,
+    device: str,
+) -> int:  # 0: none, all happens in one process
+    "Decide how many DeepSpeed workers there are."
+    wanted = cfg.parallel.processes
+    if not cfg.parallel.deepspeed:
+        if wanted > 1: raise PolicyError("parallel.processes needs parallel.deepspeed, which names a file of DeepSpeed settings, such as deepspeed_zero3.json.")
+        return 0
+    if "deepspeed" not in machine.packages: raise PolicyError("parallel.deepspeed needs the package deepspeed: pip install 'mcp-grpo[gpu]', or choose another mode.")
+    if device == "mps": raise PolicyError("parallel.deepspeed does not work on the device mps: choose another mode, or set model.device=cpu.")
+    if cfg.model.weights == "lora": raise PolicyError("parallel.deepspeed trains all weights: set model.weights=full, or choose the mode lora, which needs one process.")
+    if device == "cuda" and wanted > machine.gpus: raise PolicyError(f"parallel.processes is {wanted}, and this machine has {machine.gpus} GPUs: set it to 0 to use all of them.")
+    return wanted or (machine.gpus if device == "cuda" else 2)
+
+def plan_run(
+    cfg: Config,
+    machine: Machine | None = None,  # None: this one
+) -> Plan:
+    "Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that says what the machine lacks."
+    machine, m = machine or Machine.here(), cfg.model
+    device = machine.device(m.device)
+    quick = device == "cuda" and machine.bfloat16
+    dtype = m.dtype if m.dtype != "auto" else "bfloat16" if quick else "float32"
+    if m.weights == "lora" and "peft" not in machine.packages: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
+    quantization, why = plan_quantization(cfg, machine, device)
+    processes = plan_processes(cfg, machine, device)
+    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, or set rollout.engine=hf.")
+    if cfg.rollout.engine != "hf" and processes: raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
+    if m.dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take bfloat16, or float32 with train.autocast=float16.")
+    notes = []
+    if m.quantization == "auto" and quantization == "nf4": notes.append(f"the base is held in 4 bits (NF4), products in {dtype}")
+    if m.quantization == "auto" and why: notes.append(f"LoRA on a base in {dtype}, not in 4 bits: {why}")
+    if m.dtype == "auto" and m.weights == "full": notes.append(f"weights in {dtype}")
+    if processes: notes.append(f"{processes} DeepSpeed workers on the device {device}")
+    return Plan(device, dtype, quantization, processes, tuple(notes))
+
 # %% ../../nbs/06_model/00_policy.ipynb #eee0fcfe
-def find_device(
-    name: str = "auto",  # auto | cpu | cuda | mps
-) -> str:  # the device
-    "Look a device up; `auto` takes cuda, then mps, then the processor."
-    available = ["cpu"]
-    if torch.backends.mps.is_available(): available.insert(0, "mps")
-    if torch.cuda.is_available(): available.insert(0, "cuda")
-    if name not in ("auto", *available): raise PolicyError(f"model.device is {name!r}, which is not there; this machine has {', '.join(available)}.")
-    return available[0] if name == "auto" else name
+def find_model(
+    name: str,  # "tiny" for the packaged one, a folder, or a name on a hub
+) -> str:
+    "What `from_pretrained` takes for a model."
+    return str(asset("tiny")) if name == "tiny" else name
 
 @contextmanager
 def loading(
@@ -339,7 +469,7 @@ def check_model(
     cfg: Config,  # sections `model` and `rollout`
 ) -> PreTrainedTokenizerBase:  # the model's
     "Refuse a model that does not fit the configuration, with a `PolicyError`; reads no weights."
-    find_device(cfg.model.device)
+    plan_run(cfg)
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
         with torch.device("meta"): model = AutoModelForCausalLM.from_config(config)
@@ -351,9 +481,16 @@ def check_model(
 
 def open_policy(
     cfg: Config,  # section `model`
+    plan: Plan | None = None,  # from `plan_run`; None: for this machine
 ) -> Policy:
     "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
-    m = cfg.model
-    device = find_device(m.device)
-    with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, m.dtype))
-    return Policy(adapt(model, cfg).to(device).eval(), open_tokenizer(m.name), m.name)
+    m, plan, options = cfg.model, plan or plan_run(cfg), {}
+    if plan.quantization == "nf4":
+        from transformers import BitsAndBytesConfig
+        products = getattr(torch, plan.dtype)
+        options = dict(device_map={"": plan.device}, quantization_config=BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=products))
+    with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
+    policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
+    if cfg.rollout.dtype not in ("model", plan.dtype): policy.sample_in(getattr(torch, cfg.rollout.dtype))
+    return policy

@@ -377,7 +377,7 @@ class HFEngine:
 
 def open_hf(
     cfg: Config,  # section `rollout`
-    policy: Policy,  # whose model is sampled from, without a copy
+    policy: Policy,  # whose model is sampled from, or its copy in another precision
 ) -> HFEngine:
     "Open the engine for a run."
-    return HFEngine(policy.model, max_tokens=cfg.rollout.max_tokens, deterministic=cfg.rollout.deterministic)
+    return HFEngine(policy.sampler, max_tokens=cfg.rollout.max_tokens, deterministic=cfg.rollout.deterministic)

@@ -1,0 +1,55 @@
+"The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over two processes."
+import json, os, subprocess, sys
+
+import pytest
+import torch
+from conftest import ROOT, run, train_command
+
+from mcp_grpo.config import load_config
+from mcp_grpo.model.policy import Machine, PolicyError, open_policy, plan_run
+from mcp_grpo.train.trainer import check_algorithm
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_mode_that_needs_a_gpu_is_refused_in_one_sentence_before_a_model_is_loaded(tmp_path):
+    done = run(train_command(tmp_path, {"mode": "gpu", "model": "no/such/model", "dry_run": True}), tmp_path)
+    assert done.returncode != 0 and "PolicyError: model.device is 'cuda', which is not there: this machine has cpu" in done.said
+    with pytest.raises(PolicyError, match="'cuda', which is not there"): plan_run(load_config("vllm"))
+
+
+def test_the_plan_for_a_pretended_gpu():
+    gpu = Machine(("cuda", "cpu"), gpus=4, bfloat16=True, packages=frozenset({"peft", "bitsandbytes", "deepspeed", "vllm"}))
+    plans = {mode: plan_run(load_config(mode), gpu) for mode in ("cpu", "gpu", "lora", "vllm", "full")}
+    assert {mode: (p.device, p.dtype, p.quantization, p.processes) for mode, p in plans.items()} == {
+        "cpu": ("cuda", "float32", "none", 0), "gpu": ("cuda", "float32", "none", 0), "lora": ("cuda", "bfloat16", "nf4", 0),
+        "vllm": ("cuda", "bfloat16", "none", 0), "full": ("cuda", "bfloat16", "none", 4)}
+
+
+def test_the_preset_reference_holds_the_settings_of_the_specification():
+    cfg = load_config("reference").train
+    check_algorithm(load_config("reference"))
+    found = (cfg.lr, cfg.micro_batch, cfg.accumulation, cfg.warmup, cfg.max_epochs, cfg.kl, cfg.clip_low, cfg.clip_high, cfg.gamma, cfg.gae_lambda, cfg.value_loss, cfg.grad_clip)
+    assert found == (5e-6, 1, 8, 100, 3, 0.01, 0.2, 0.2, 0.99, 0.95, 0.5, 1.0) and (cfg.reference, cfg.reference_every) == ("ema", 100)
+
+
+def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
+    pytest.importorskip("bitsandbytes")
+    policy = open_policy(load_config("lora", "model.quantization=nf4,model.device=cpu"))
+    ids = torch.arange(20)[None]
+    policy.model(input_ids=ids, labels=ids).loss.backward()
+    assert all(p.grad is not None for p in policy.trainable().values()) and policy.causal.is_quantized
+    policy.save(tmp_path / "model")
+    policy.save_adapter(tmp_path / "adapter")
+    assert not hasattr(open_policy(load_config("cpu", model={"name": str(tmp_path / "model")})).model, "quantization_method")
+    assert (tmp_path / "adapter/adapter_model.safetensors").exists()
+
+
+def test_two_processes_change_the_weights_as_one_does_and_resume_what_it_saved(tmp_path):
+    pytest.importorskip("deepspeed")
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    alone = [sys.executable, str(ROOT / "tests/sharded.py"), str(tmp_path), "accumulation"]
+    ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *alone[1:]]
+    for command in (alone, ranks): subprocess.run(command, env=environment, check=True, capture_output=True, timeout=500)
+    found = json.loads((tmp_path / "found-2.json").read_text())
+    assert found["accumulation"]["change"] < 1e-4 and found["accumulation"]["crossed"] < 1e-4 and found["accumulation"]["resumed"] == 0
+    assert found["not finite"] == {"skipped": 1, "moved": False}
