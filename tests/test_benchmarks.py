@@ -21,3 +21,8 @@ def test_quickstart(tmp_path, run_folders):
     rows = benchmark("quickstart", tmp_path, parameters)
     assert {"A1b", "A2a", "A2b", "A2c", "A3", "A4", "A6"} == {row["id"] for row in rows}
     assert all(row["holds"] for row in rows if row["id"] == "A4"), rows  # needs no training: known in advance
+
+
+def test_tasks(tmp_path):
+    rows = benchmark("tasks", tmp_path, {"only": "G8"})
+    assert {"G8a", "G8b"} == {row["id"] for row in rows} and all(row["holds"] for row in rows), rows

@@ -6,6 +6,8 @@ import pytest
 from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool
+from mcp_grpo.env.scripted import play_all
+from mcp_grpo.tasks.explore import explore
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from fault_table import server_processes, until
@@ -55,3 +57,14 @@ def test_episodes_at_once_see_only_themselves(server):
         proof = await pool.prove(server.spec.name, write=server.writes, read=server.read)
         assert proof.held and proof.level == server.spec.isolation, proof
     anyio.run(with_pool, server, use)
+
+
+@pytest.mark.parametrize("server", ("filesystem", "time"), indirect=True)
+def test_tasks_are_found_at_it(server):
+    async def use(pool):
+        tasks, [report] = await explore(pool, tasks=6, rounds=6)
+        return tasks, report, await play_all("oracle", tasks, pool), await play_all("null", tasks, pool)
+    tasks, report, solved, idle = anyio.run(with_pool, server, use)
+    assert len(tasks) >= 4, str(report)
+    assert {outcome.reward for outcome in solved} == {1} and not any(outcome.success for outcome in idle)
+    assert {tool.changes_state for task in tasks for tool in task.tools if tool.tool.startswith(("write", "create", "edit", "move"))} <= {True}

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_ACTION_CHARS', 'MAX_CALLS', 'MAX_DEPTH', 'FORMS', 'HOW_TO_CALL', 'HOW_TO_END', 'ARGUMENT_ALIASES', 'Call',
-           'Action', 'parse_action', 'tool_prompt', 'lists_tools', 'prompt_messages', 'tool_schema', 'observation',
-           'resolve', 'render_calls', 'render_call', 'render_answer']
+           'Action', 'with_texts', 'parse_action', 'tool_prompt', 'lists_tools', 'prompt_messages', 'tool_schema',
+           'observation', 'resolve', 'render_calls', 'render_call', 'render_answer']
 
 # %% ../../nbs/04_env/00_action.ipynb #ca157f1f
 import json
@@ -248,6 +248,8 @@ def _xml_call(text: str, at: int) -> tuple[Call, int]:
     return Call(name, arguments), _close(text, at, "tool")
 
 # %% ../../nbs/04_env/00_action.ipynb #5adc9385
+def _json_text(value: Any) -> str: return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
 _function = re.compile(r"<function=([^<>]{1,200})>")
 _parameter = re.compile(r"<parameter=([^<>]{1,200})>\n?")
 
@@ -257,6 +259,14 @@ def _typed(text: str) -> Any:
     try: value, end = _decoder.raw_decode(text.strip())
     except (ValueError, RecursionError): return text
     return text if isinstance(value, str) or end != len(text.strip()) else value
+
+def with_texts(
+    arguments: dict,  # real names, as read from text without types
+    schema: dict,  # the tool's JSON schema
+) -> dict:
+    "The arguments, with a number or another value written out where the tool wants a text."
+    wanted = {name for name, part in schema.get("properties", {}).items() if isinstance(part, dict) and part.get("type") == "string"}
+    return {name: _json_text(value) if name in wanted and not isinstance(value, str) else value for name, value in arguments.items()}
 
 def _function_call(text: str, at: int) -> tuple[Call, int]:
     "The call of a `<function=name>` block at position `at`, and the position after it."
@@ -433,8 +443,6 @@ def resolve(
     return tool.server, tool.tool, {**arguments, **tool.fixed}
 
 # %% ../../nbs/04_env/00_action.ipynb #6dc29c48
-def _json_text(value: Any) -> str: return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
 def _python_text(value: Any) -> str:
     "A value as a Python literal, texts in JSON's quotes."
     if isinstance(value, dict): return "{" + ", ".join(f"{_json_text(key)}: {_python_text(part)}" for key, part in value.items()) + "}"

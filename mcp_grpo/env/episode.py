@@ -14,7 +14,7 @@ import anyio
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..client.stdio import mark_player
-from .action import Action, Call, observation, parse_action, prompt_messages, resolve
+from .action import Action, Call, observation, parse_action, prompt_messages, resolve, with_texts
 from .offer import offer_tools
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
 from ..task import OfferedTool, Task
@@ -159,6 +159,7 @@ class Episode:
         found = resolve(call, self.task.tools)
         if isinstance(found, str): return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
+        if self.form == "xml" and tool in lease.tools(server): arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await lease.call(server, tool, arguments)
         text = _cut(result.content, self.max_result_chars)
         if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))

@@ -355,7 +355,7 @@ def has_evidence(task: Task, record: Record) -> bool:
 
     def fits(event: ToolEvent, step: dict) -> bool:
         if task.success["kind"] == "state" and _writes(task, step["server"], step["tool"]): return _same_tool(event, step)
-        after_write = not writing_steps or step["step"] > min(writing_steps)
+        after_write = not writing_steps or step["step"] > min(writing_steps) or _writes(task, step["server"], step["tool"])
         is_made = _same_tool if step.get("any_params") else _exact
         return is_made(event, step) and (after_write or event.turn < first_write)
 
