@@ -1,5 +1,5 @@
 "What several tests need: the repository, a short run, a notebook run in a folder of its own, optional packages and third-party servers."
-import importlib, json, os, subprocess, sys
+import importlib.util, json, os, subprocess, sys
 from pathlib import Path
 
 import pytest
@@ -48,9 +48,11 @@ def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
     return found["rows"]
 
 
-def needs(package: str):
-    "An optional package. A test is skipped without it, but not under `make test`, which installs all of them."
-    return importlib.import_module(package) if (Path(sys.prefix)/".ready-full").exists() else pytest.importorskip(package)
+def needs(package: str) -> None:
+    "Skip a test, or a module of tests, without an optional package; where `make full` has installed all of them, it fails instead."
+    if importlib.util.find_spec(package): return
+    if (Path(sys.prefix)/".ready-full").exists(): raise ModuleNotFoundError(f"{package} is missing, though make full has been here.")
+    pytest.skip(f"{package} is not installed; make full installs it", allow_module_level=True)
 
 
 def third_party_part(name: str = "") -> str:

@@ -13,7 +13,9 @@ from mcp_grpo.model.policy import Policy, tiny_qwen3
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.train.learner import Learner
 
-trl = needs("trl")
+needs("trl")
+import trl
+
 PROMPT, LONGEST = 7, 40  # tokens
 REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # the second group has no spread
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from ..config import Config, ConfigError, asset
-from ..model.policy import Policy, Probe, Weights
+from ..model.policy import Policy, Probe, Weights, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #558718dd
@@ -341,7 +341,7 @@ def open_vllm(
     if reason := reason_against(policy): raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}")
     peft = policy.adapter_config()
     folder = str(asset("tiny")) if cfg.model.name == "tiny" else cfg.model.name
-    return VLLMEngine(folder, peft, cfg.model.dtype, cfg.rollout.max_tokens, memory=cfg.rollout.gpu_memory, seed=cfg.seed)
+    return VLLMEngine(folder, peft, plan_run(cfg).dtype, cfg.rollout.max_tokens, memory=cfg.rollout.gpu_memory, seed=cfg.seed)
 
 
 def open_auto(

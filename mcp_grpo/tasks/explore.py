@@ -127,6 +127,7 @@ class Known:
         if words & {"timezone", "tz"}: return self.rng.choice(sorted(zone for zone in available_timezones() if re.fullmatch(r"(?:Europe|Asia|America|Africa)/[A-Z][a-z]+", zone)))
         if "date" in words or schema.get("format") == "date": return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
         if "time" in words: return f"{self.rng.randrange(24):02}:{self.rng.randrange(60):02}"
+        if words & {"revision", "ref", "target", "commit"} and re.search(r"\b(?:git|branch|commit)\b", about): return self.rng.choice(["HEAD", "main"])
         if words & {"repo", "repository", "directory", "folder", "dir", "root"} and self.folders: return self.rng.choice(self.folders)
         if words & {"path", "file", "filename", "source", "destination"} and self.folders: return f"{self.rng.choice(self.folders)}/{self.word()}.txt"
         if words & {"content", "text", "message", "body", "note", "observation"}: return " ".join(self.word() for _ in range(self.rng.randrange(2, 7)))
@@ -153,7 +154,8 @@ class Known:
         if searching and texts and self.rng.random() < 0.7:
             value, *source = self.rng.choice(texts)
             return value, tuple(source)
-        offers = [*schema.get("examples", []), *examples_in(schema.get("description", ""))]
+        quoted = re.findall(r"'([\w/.-]{1,40})'", schema.get("description", ""))
+        offers = [*schema.get("examples", []), *(examples_in(schema.get("description", "")) or quoted)]
         if offers and self.rng.random() < 0.5: return self.rng.choice(offers), None
         return self.text(tool, name, schema), None
 
