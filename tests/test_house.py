@@ -1,5 +1,6 @@
 "The form of the exported code: no chains of classes, no method that only forwards, an engine that fits on a few screens."
 import ast
+from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "mcp_grpo"
@@ -42,9 +43,14 @@ def forwards(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def forwarders() -> list[str]:
-    "Exported methods that only forward."
-    return [f"{module}.{kind.name}.{method.name}" for module, source in modules().items() for kind in ast.walk(ast.parse(source)) if isinstance(kind, ast.ClassDef)
-            for method in kind.body if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and forwards(method)]
+    "Exported methods that only forward; a method that two classes of a module define, each in its own way, is a role they share."
+    found = []
+    for module, source in modules().items():
+        kinds = [kind for kind in ast.walk(ast.parse(source)) if isinstance(kind, ast.ClassDef)]
+        methods = [(kind.name, method) for kind in kinds for method in kind.body if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        times = Counter(method.name for _, method in methods)
+        found += [f"{module}.{kind}.{method.name}" for kind, method in methods if times[method.name] == 1 and forwards(method)]
+    return found
 
 
 def test_no_class_of_ours_inherits_from_more_than_one_other():

@@ -281,14 +281,7 @@ class WandbRun:
         except wandb.Error as e: raise ConfigError(f"Weights & Biases: {e}; mend WANDB_API_KEY, or set WANDB_MODE=offline.") from None
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")  # two rows a step: wandb's own count of rows is not the step
-
-    def log(self, metrics: dict) -> None:
-        "Add a row."
-        self.run.log(metrics)
-
-    def close(self) -> None:
-        "End the run there."
-        self.run.finish()
+        self.log, self.close = self.run.log, self.run.finish  # as `RunLog` calls them
 
 def open_wandb(
     wanted: bool,  # whether a parameter asks for it
