@@ -101,16 +101,16 @@ def of_ours(groups, moved=None, reference=None, **settings):
     if reference is not None: learner.policy._reference = {name: p.detach() for name, p in reference.named_parameters()}
     losses, add_gradient = [], learner.run_pass.add_gradient
 
-    def add(*batch):
-        found = add_gradient(*batch)
+    def add(*batch, **options):
+        found = add_gradient(*batch, **options)
         losses.append(found["loss"].item())
         return found
 
     learner.run_pass.add_gradient = add
     update = learner.optimizer.update
 
-    def update_and_move(norm):
-        done = update(norm)
+    def update_and_move():
+        done = update()
         if moved is not None and len(losses) == 1: learner.policy.model.load_state_dict(moved.state_dict())
         return done
 
