@@ -130,6 +130,12 @@ def without_times(value):
     return [without_times(part) for part in value] if isinstance(value, list) else value
 
 
+def without_random(manifest: dict) -> dict:
+    "A checkpoint's manifest without the states of the global generators, which libraries draw from as well; no sample and no update depends on them."
+    files = {name: of for name, of in manifest["files"].items() if not name.startswith("random")}
+    return manifest | {"files": files}
+
+
 def record(folder: Path) -> dict:
     "What a finished run leaves, but for times and the log: JSON by file, weights as digests."
     run, found = Path(folder) / "outputs/test", {}
@@ -137,7 +143,7 @@ def record(folder: Path) -> dict:
         found[name] = [without_times(json.loads(line)) for line in (run / f"{name}.jsonl").read_text().splitlines()]
     found["result"] = without_times(json.loads((run / "result.json").read_text()))
     found["config"] = (run / "config.yaml").read_text()
-    found["checkpoints"] = {path.name: json.loads((path / "manifest.json").read_text()) for path in sorted((run / "checkpoints").iterdir())}
+    found["checkpoints"] = {path.name: without_random(json.loads((path / "manifest.json").read_text())) for path in sorted((run / "checkpoints").iterdir())}
     found["model"] = json.loads((run / "model/manifest.json").read_text())
     found["files"] = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     return found

@@ -1,6 +1,7 @@
 "Every command and code block of the README and the guides, run as it stands there; what takes long is run with smaller numbers."
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,9 @@ def checkout(tmp_path_factory):
     (folder / "books.json").write_text(json.dumps([row]))
     (folder / "books_heldout.json").write_text(json.dumps([held_out]))
     (folder / "path/to").mkdir(parents=True)
-    (folder / "path/to/model").symlink_to(folder / "mcp_grpo/assets/tiny")
+    model = folder / "path/to/model"   # with the context that the guide's command asks for
+    shutil.copytree(folder / "mcp_grpo/assets/tiny", model)
+    (model / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 4096}))
     return folder
 
 
