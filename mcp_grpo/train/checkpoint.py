@@ -226,7 +226,7 @@ def check_resumable(
     folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
 ) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
-    "Refuse to resume if all checkpoints are damaged, or with another model or seed, or with fewer steps than are done; needs no model."
+    "Refuse to resume if all checkpoints are damaged, with another model or seed, with fewer steps than are done, or with a moving reference; needs no model."
     (found, damaged), m = newest(folder), cfg.model
     if found is None and not damaged: return 0
     if found is None:
@@ -236,6 +236,7 @@ def check_resumable(
     manifest.check({"model": m.name, "lora": lora}, cfg.seed)
     if cfg.train.steps < manifest.step:
         raise CheckpointError(f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least as many, or start a new run.")
+    if cfg.train.reference == "ema": raise CheckpointError("train.reference is ema, whose moving average is not part of a checkpoint: start a new run, or train with train.reference=frozen to be able to resume.")
     return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba

@@ -1,20 +1,22 @@
-"""An embedded server that adds one of its secrets to every answer, in one way after another, and writes all of them to its error output.
+"""An embedded server that adds one of its secrets to every answer, in one way or another, and writes all of them to its error output.
+
+Which secret and which way depend on the answer alone, so that a call that is repeated for a tape is answered as before.
 
 Over stdio they are its environment and its arguments, over HTTP (`--http`; it prints its port) the address and the headers of the latest request.
 """
-import itertools, os, sys
+import json, sys, zlib
 
 import teller
 
 from mcp_grpo.servers import world
 
-told, turns = teller.given(), itertools.count(os.getpid())  # a process of one episode makes few answers
+told = teller.given()
 plain = world.reply
 
 
 def reply(data: dict):
     print(*told, file=sys.stderr, flush=True)
-    turn = next(turns)
+    turn = zlib.crc32(json.dumps(data, sort_keys=True, default=str).encode())
     say = list(teller.WAYS.values())[turn // len(told) % len(teller.WAYS)]
     return plain(data | {"note": say(told[turn % len(told)])})
 
