@@ -72,5 +72,5 @@ export: $(READY)
 README_TO = README.md
 readme: $(READY)
 	@$(BIN)/jupyter-nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb \
-	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert |\A#\| hide" \
-	  | sed -E 's#\]\((images|guides)/#](nbs/\1/#g' > $(README_TO)
+	  --CoalesceStreamsPreprocessor.enabled=True --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns="\Aassert |\A#\| hide" \
+	  | cat -s | sed -E -e 's#\]\((images|guides)/#](nbs/\1/#g' -e '/^```$$/{N;s/^```\n(from|import) /```python\n\1 /}' > $(README_TO)

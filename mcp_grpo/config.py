@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Device', 'NULL', 'ClipBound', 'Weight', 'ASSIGNMENT', 'ASSETS', 'PACKAGED', 'TASK_FILES', 'SECTIONS', 'MAY_CHANGE',
-           'ConfigError', 'Section', 'default_device', 'ModelConfig', 'DataConfig', 'ServersConfig', 'RolloutConfig',
-           'TrainConfig', 'ParallelConfig', 'EvaluateConfig', 'Config', 'nearest', 'dotted_fields', 'unknown_field',
-           'explain', 'read_yaml', 'parse_overrides', 'asset', 'experiment', 'stand_ins', 'find_path', 'settle_data',
-           'project_root', 'load_dotenv', 'read_settings', 'preset_path', 'merge_settings', 'load_config', 'WriteError',
-           'writing', 'replace_file', 'save_config', 'read_config', 'changed_settings', 'check_unchanged']
+           'ConfigError', 'Section', 'default_device', 'default_memory', 'ModelConfig', 'DataConfig', 'ServersConfig',
+           'RolloutConfig', 'TrainConfig', 'RewardConfig', 'ParallelConfig', 'EvaluateConfig', 'Config', 'nearest',
+           'dotted_fields', 'unknown_field', 'explain', 'read_yaml', 'parse_overrides', 'asset', 'experiment',
+           'stand_ins', 'find_path', 'settle_data', 'project_root', 'load_dotenv', 'read_settings', 'preset_path',
+           'merge_settings', 'load_config', 'WriteError', 'writing', 'replace_file', 'save_config', 'read_config',
+           'changed_settings', 'check_unchanged']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
 import difflib, functools, importlib.resources, os, re, reprlib
@@ -47,6 +48,15 @@ def default_device() -> str:
     raise ConfigError(f"the environment variable DEVICE_TYPE is {wanted!r}; it should be one of {', '.join(get_args(Device))}.")
 
 
+def default_memory() -> float:
+    "The value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises `ConfigError` if it is not a share."
+    said = os.environ.get("VLLM_GPU_MEMORY_UTILIZATION") or "0.4"
+    try: share = float(said)
+    except ValueError: share = 0.0
+    if 0 < share <= 1: return share
+    raise ConfigError(f"the environment variable VLLM_GPU_MEMORY_UTILIZATION is {said!r}; it should be a share of the GPU's memory, above 0 and at most 1.")
+
+
 class ModelConfig(Section):
     "The policy: which model, and which of its weights are trained."
     name: str = Field("tiny", description='"tiny" is the packaged model; otherwise any name or folder `from_pretrained` takes')
@@ -81,14 +91,17 @@ class RolloutConfig(Section):
     "How episodes are sampled."
     samples: int = Field(8, ge=1, description="episodes per task: the group size of GRPO")
     temperature: float = Field(1.0, ge=1e-3, description="sampling temperature in training; there is no top-k or top-p")
-    max_new_tokens: int = Field(72, ge=1, description="largest number of tokens sampled in one turn")
-    max_tokens: int = Field(512, ge=2, description="largest number of tokens in an episode, prompt and tool results included")
+    max_new_tokens: int = Field(72, ge=0, description="largest number of tokens sampled in one turn; 0: half as many again as the oracle needs")
+    max_tokens: int = Field(512, ge=0, description="largest number of tokens in an episode, prompt and tool results included; 0: half as many again as the oracle's longest episode has")
+    num_parallel_envs: int = Field(0, ge=0, description="most episodes under way at once in training; 0: all of a step")
     deterministic: bool = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only")
-    engine: str = Field("hf", description="hf, vllm, or auto: vllm where it is installed and can sample the policy, else hf")
+    engine: str = Field("hf", description="hf, vllm, remote (vllm serve processes, see endpoints), or auto: vllm where it is installed and can sample the policy, else hf")
+    endpoints: list[str] = Field([], description="addresses of `vllm serve` processes, such as http://host:8000, for the engine remote")
+    weights_folder: str = Field("", description="folder through which the engine remote hands over weights; the servers see it under the same path; a temporary folder if empty")
     tools_as: Literal["auto", "template", "compact", "prompt"] = Field("auto", description="how the tools are shown: by the policy's chat template, as a compact list in the system message, or by the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can show tools, else the list")
     calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field("auto", description="the form in which the policy writes calls; auto finds it in the chat template")
     thinking: bool = Field(True, description="false asks a chat template that knows `enable_thinking` for turns without thoughts")
-    gpu_memory: float = Field(0.4, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
+    gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
     dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
@@ -103,6 +116,8 @@ class TrainConfig(Section):
     max_epochs: int = Field(0, ge=0, description="passes over the task file, each in a new order; 0: the tasks of every step are drawn by `family_weight`")
     steps_per_epoch: int = Field(0, ge=0, description="steps of an epoch; 0: as many as use every task once")
     tasks_per_step: int = Field(14, ge=1, description="tasks, and so groups, per step")
+    warmstart_steps: int = Field(0, ge=0, description="supervised steps on the oracle's episodes before the first step, see `train.warmstart`")
+    warmstart_lr: float = Field(0.0, ge=0, description="peak learning rate of the warm start; 0: as `lr`")
     passes: int = Field(2, ge=1, description="optimiser passes over the trajectories of one step")
     optimizer: str = Field("adamw_torch_fused", description="an optimizer of transformers by name, such as adamw_8bit or paged_adamw_8bit (bitsandbytes), adafactor, sgd")
     optimizer_args: dict[str, str] = Field({}, description="settings of the optimizer, as transformers' optim_args takes them")
@@ -147,6 +162,15 @@ class TrainConfig(Section):
     family_weight: dict[str, Weight] = Field({}, description="relative sampling weight of a task family: 1 if absent, 0 leaves the family out")
 
 # %% ../nbs/00_core/00_config.ipynb #c7e8e90e
+class RewardConfig(Section):
+    "What an episode is worth, see `env.reward` and `env.judge`."
+    weights: dict[str, float] = Field({}, description="what a reward term counts, where it differs from its own weight; 0 leaves the term out")
+    module: str = Field("", description="a module, or a .py file, with reward terms of your own")
+    judge_model: str = Field("", description="model of the judges (terms rubric and ranking); empty: OPENAI_MODEL")
+    judge_budget: int = Field(1000, ge=0, description="most answers that the judges are asked for in a run, 0: no limit; answers from the cache are free")
+    judge_cache: str = Field("", description="file that keeps what the judge said, so that it is asked once; empty: kept in memory")
+
+
 class ParallelConfig(Section):
     "Over how many processes a run is spread."
     deepspeed: str = Field("", description="file of DeepSpeed settings, such as deepspeed_zero3.json of the presets; empty: one process, without DeepSpeed")
@@ -157,6 +181,7 @@ class EvaluateConfig(Section):
     "How success is measured."
     tasks: int = Field(0, ge=0, description="number of held-out tasks; 0 for all")
     temperature: float = Field(0.0, ge=0, description="0 is greedy")
+    constrained: bool = Field(False, description="hold every turn to a well-formed call of an offered tool or an answer; needs rollout.engine vllm or remote")
 
 # %% ../nbs/00_core/00_config.ipynb #4acdffea
 class Config(Section):
@@ -169,6 +194,7 @@ class Config(Section):
     servers: ServersConfig = Field(default_factory=ServersConfig)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
+    reward: RewardConfig = Field(default_factory=RewardConfig)
     parallel: ParallelConfig = Field(default_factory=ParallelConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
 

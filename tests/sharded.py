@@ -4,7 +4,8 @@
 of every weight; without torchrun it writes `<case>-1.safetensors`. Every case also saves a checkpoint after two steps, resumes it in a new
 policy and compares; at the end each side resumes what the other side saved, if it has.
 """
-import json, os, sys
+import json, math, os, sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,7 +17,9 @@ from mcp_grpo.model.parallel import ShardedPolicy, World, read_deepspeed
 from mcp_grpo.model.policy import Plan, Policy, tiny_qwen3
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.train.checkpoint import load_checkpoint, save_checkpoint
+from mcp_grpo.train.health import Health
 from mcp_grpo.train.learner import Learner
+from mcp_grpo.train.optim import Optimizer, ShardedOptimizer
 
 CASES = {  # settings of the learner; `rows`: without the tree
     "tree": {},
@@ -25,6 +28,7 @@ CASES = {  # settings of the learner; `rows`: without the tree
     "updates": {"micro_batch": 2, "accumulation": 3},
     "checkpointing": {"gradient_checkpointing": True},
     "adam": {"optimizer": "adamw_torch_fused", "lr": 1e-3},
+    "moving": {"token_budget": 40, "passes": 2, "optimizer": "adamw_torch_fused", "lr": 1e-3, "advantage": "gae", "value_lr": 1e-2, "reference": "ema", "reference_every": 1, "reference_mix": 0.5},
 }
 
 
@@ -58,14 +62,21 @@ def make(case: dict, world: World) -> Learner:
     return learner
 
 
+def everything(learner: Learner) -> dict:
+    "All that this rank would write into a checkpoint: its share of the weights, of a moving reference and of the optimizer's state."
+    kept = learner.policy.reference_tensors() if learner.policy.reference_moves else {}
+    return {**{name: value.clone() for name, value in learner.policy.tensors().items()}, **{f"reference.{name}": value.clone() for name, value in kept.items()}, **learner.optimizer.tensors()}
+
+
 def whole(learner: Learner) -> dict:
-    "All weights, in every rank."
-    return {name: value for share in learner.world.gather(learner.policy.tensors()) for name, value in share.items()}
+    "All weights and the moving reference, in every rank."
+    found = {name: value for share in learner.world.gather(everything(learner)) for name, value in share.items()}
+    return {name: value for name, value in found.items() if not name.startswith(("state.", "scaler."))}
 
 
 def distance(a: dict, b: dict, start: dict) -> float:
     "The difference of two changes, in norm, relative to the second."
-    return (sum((a[name] - b[name]).norm() ** 2 for name in b) / sum((b[name] - start[name]).norm() ** 2 for name in b)).sqrt().item()
+    return (sum((a[name] - b[name]).norm() ** 2 for name in b) / sum((b[name] - start.get(name, 0)).norm() ** 2 for name in b)).sqrt().item()
 
 
 def save(folder: Path, learner: Learner, step: int):
@@ -80,6 +91,7 @@ def run(name: str, folder: Path, world: World) -> dict:
         if step == 2: save(saved, learner, 2)
         metrics = learner.step(batch(step))
     end, start = whole(learner), {n: p.detach().clone() for n, p in tiny().trainable().items()}
+    start |= {f"reference.{n}": value for n, value in start.items()}
     if not world.rank: save_file({n: value.contiguous() for n, value in end.items()}, folder / f"{name}-{world.size}.safetensors")
     load_checkpoint(saved, resumed.policy, resumed.optimizer, world=world)
     resumed.steps_done = 2
@@ -96,15 +108,41 @@ def run(name: str, folder: Path, world: World) -> dict:
     return found
 
 
-def not_finite(world: World) -> dict:
-    "A gradient that is not finite in one rank alone: whether the step is counted as skipped, and whether any weight moved."
-    learner = make({}, world)
-    start = whole(learner)
-    groups = batch(0)
-    for t in groups[0]: t.logprobs = [float("nan") if sampled else 0.0 for sampled in t.sampled]
-    metrics = learner.step(groups)
-    end = whole(learner)
-    return {"skipped": metrics["skipped"], "moved": any(not torch.equal(start[name], end[name]) for name in start)}
+def spoil(fault: str, learner: Learner, groups: list[list[Trajectory]]):
+    "Put a value that is not finite into a step; but for the reward, which all ranks see, it reaches the last rank alone."
+    last, t = learner.world.rank == learner.world.size - 1, groups[0][0]
+    if fault == "reward": t.outcome = replace(t.outcome, reward=math.nan)
+    if fault == "loss": t.logprobs = [math.nan if sampled else 0.0 for sampled in t.sampled]
+    add = Optimizer.backward if learner.world.size == 1 else ShardedOptimizer.backward
+
+    def backward(loss, final=True):
+        if fault == "gradient" and last and loss.requires_grad:
+            loss = loss * 1.0
+            loss.register_hook(lambda g: g * math.nan)
+        add(learner.optimizer, loss, final)
+
+    learner.optimizer.backward = backward
+
+
+def not_finite(fault: str, world: World) -> dict:
+    "Three steps with such a value, and a healthy one: what moved, what every rank says of each, and whether they all say the same."
+    learner = make(CASES["moving"] | {"passes": 1}, world)
+    learner.step(batch(0))
+    health, start, said, skipped = Health(learner.cfg), everything(learner), [], []
+    for step in (1, 2, 3):
+        groups = batch(step)
+        spoil(fault, learner, groups)
+        metrics = learner.step(groups)
+        verdicts = [verdict for verdict in health.check(metrics, groups) if verdict.name == "not_finite"]  # the sampler's logprobs are made up, and that is said too
+        said.append([verdict.cause + ", critical" * verdict.critical for verdict in verdicts])
+        skipped.append(metrics["skipped"])
+    end = everything(learner)
+    del learner.optimizer.backward
+    learner.step(batch(4))
+    moved = [name for name in start if not name.startswith("reference") and not torch.equal(start[name], end[name])]
+    stood = [name for name, value in learner.policy.tensors().items() if torch.equal(end[name], value)]
+    ranks = world.gather([said, skipped])
+    return {"skipped": skipped, "moved": sum(world.gather(moved), []), "said": said, "agree": all(rank == ranks[0] for rank in ranks), "stood": sum(world.gather(stood), [])}
 
 
 def main():
@@ -112,7 +150,7 @@ def main():
     world = World.join("cpu") if "RANK" in os.environ else World()
     torch.set_num_threads(1)
     found = {name: run(name, folder, world) for name in cases}
-    found["not finite"] = not_finite(world)
+    found["not finite"] = {fault: not_finite(fault, world) for fault in ("reward", "loss", "gradient")}
     if not world.rank: (folder / f"found-{world.size}.json").write_text(json.dumps(found, indent=1))
 
 

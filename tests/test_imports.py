@@ -7,7 +7,7 @@ from conftest import ROOT
 PACKAGE = ROOT/"mcp_grpo"
 HEAVY = ("nbdev", "fastcore", "execnb", "ghapi", "vllm", "bitsandbytes", "deepspeed", "wandb", "weave", "skyrl_gym", "pandas", "peft", "matplotlib", "IPython")
 ADAPTERS = ("mcp_grpo.interop.skyrl",)  # each is the plug-in of another trainer, and needs that trainer
-WITH_TORCH = ("model", "rollout.hf", "rollout.slots", "rollout.vllm", "train")  # where the model is; nothing else may cost a torch import
+WITH_TORCH = ("model", "rollout.hf", "rollout.slots", "rollout.vllm", "rollout.remote", "train")  # where the model is; nothing else may cost a torch import
 
 
 def notebooks():

@@ -14,7 +14,7 @@ from mcp_grpo.train.trainer import check_algorithm
 def test_a_mode_that_needs_a_gpu_is_refused_in_one_sentence_before_a_model_is_loaded(tmp_path):
     done = run(train_command(tmp_path, {"mode": "gpu", "model": "no/such/model", "dry_run": True}), tmp_path)
     assert done.returncode != 0 and "PolicyError: model.device is 'cuda', which is not there: this machine has cpu" in done.said
-    with pytest.raises(PolicyError, match="'cuda', which is not there"): plan_run(load_config("vllm"))
+    with pytest.raises(PolicyError, match="'cuda', which is not there"): plan_run(load_config("gpu"))
 
 
 def test_the_plan_for_a_pretended_gpu():
@@ -44,12 +44,14 @@ def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
     assert (tmp_path / "adapter/adapter_model.safetensors").exists()
 
 
-def test_two_processes_change_the_weights_as_one_does_and_resume_what_it_saved(tmp_path):
+def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_skip_what_is_not_finite_together(tmp_path):
     needs("deepspeed")
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    alone = [sys.executable, str(ROOT / "tests/sharded.py"), str(tmp_path), "accumulation"]
+    alone = [sys.executable, str(ROOT / "tests/sharded.py"), str(tmp_path), "moving"]
     ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *alone[1:]]
     for command in (alone, ranks): subprocess.run(command, env=environment, check=True, capture_output=True, timeout=3600)
     found = json.loads((tmp_path / "found-2.json").read_text())
-    assert found["accumulation"]["change"] < 1e-4 and found["accumulation"]["crossed"] < 1e-4 and found["accumulation"]["resumed"] == 0
-    assert found["not finite"] == {"skipped": 1, "moved": False}
+    assert found["moving"]["change"] < 1e-4 and found["moving"]["crossed"] < 1e-4 and found["moving"]["resumed"] == 0
+    for fault in ("reward", "loss", "gradient"):
+        said = [[fault], [fault], [fault + ", critical"]]
+        assert found["not finite"][fault] == {"skipped": [1, 1, 1], "moved": [], "said": said, "agree": True, "stood": []}

@@ -12,10 +12,10 @@ from mcp_grpo.rollout.trajectory import read_trajectories
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
-    done = run_notebook(TINY)
+    done = run_notebook([*TINY, "train.warmstart_steps=2", "rollout.max_tokens=0", "rollout.max_new_tokens=0"])
     assert done.returncode == 0, done.said[-3000:]
     out = tmp_path/"outputs/test"
-    assert {"config.yaml", "training.log", "metrics.jsonl", "trajectories.jsonl", "heldout-before.jsonl", "heldout-after.jsonl", "result.json"} <= {p.name for p in out.iterdir()}
+    assert {"config.yaml", "training.log", "metrics.jsonl", "trajectories.jsonl", "heldout-before.jsonl", "heldout-warmstart.jsonl", "heldout-after.jsonl", "result.json"} <= {p.name for p in out.iterdir()}
     episode = read_trajectories(out/"heldout-after.jsonl")[0]
     assert [part.role for part in episode.text][:2] == ["prompt", "policy"] and "<|im_start|>user" in episode.text[0].text
     assert all(t.text for t in read_trajectories(out/"trajectories.jsonl"))
@@ -35,6 +35,8 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     assert {"mode", "model", "data", "seed", "steps", "wall_s", "heldout", "reward_curve", "versions"} <= set(result)
     assert result["data"]["train"] == {"file": str(ROOT/"data/processed/train.json"), "tasks": len(json.loads((ROOT/"data/processed/train.json").read_text()))}
     assert (result["mode"], result["model"], result["steps"], len(result["reward_curve"])) == ("cpu", "tiny", 2, 2)
+    assert "warm start: 2 supervised steps on 4 episodes of the oracle" in printed and " groups have spread" in printed and result["warmstart"]["steps"] == 2
+    assert 300 < load_config(str(out/"config.yaml")).rollout.max_tokens < 1024  # found by the oracle's episodes
     for when in ("before", "after"):
         part = result["heldout"][when]
         assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]
@@ -67,6 +69,16 @@ def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
     done = run_notebook([*TINY, "train.steps=1", "evaluate.tasks=2", "servers.transport=stdio"], mode="lora")
     assert done.returncode == 0, done.said[-3000:]
     assert len(read_lines(tmp_path/"outputs/test/metrics.jsonl")) == 1
+
+
+def test_the_preset_vllm(run_notebook, tmp_path):
+    "vLLM samples on this machine, proves every update, and its logprobs are the learner's."
+    needs("vllm")
+    done = run_notebook([*TINY, "evaluate.tasks=2", "rollout.gpu_memory=0.05", "model.device=cpu"], mode="vllm")
+    assert done.returncode == 0, done.said[-3000:]
+    metrics = read_lines(tmp_path/"outputs/test/metrics.jsonl")
+    assert len(metrics) == 2 and all(m.get("sampler_gap", 0) < 0.03 for m in metrics)  # absent where no group has a spread
+    assert "vLLM samples, in this process" in (tmp_path/"outputs/test/training.log").read_text()
 
 
 def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run_notebook, tmp_path):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MAX_ACTION_CHARS', 'MAX_CALLS', 'MAX_DEPTH', 'FORMS', 'HOW_TO_CALL', 'HOW_TO_END', 'ARGUMENT_ALIASES', 'Call',
            'Action', 'with_texts', 'parse_action', 'tool_prompt', 'lists_tools', 'prompt_messages', 'tool_schema',
-           'observation', 'resolve', 'render_calls', 'render_call', 'render_answer']
+           'observation', 'resolve', 'render_calls', 'render_call', 'render_answer', 'call_pattern', 'turn_pattern']
 
 # %% ../../nbs/04_env/00_action.ipynb #ca157f1f
 import json
@@ -478,3 +478,29 @@ def render_call(
 def render_answer(values: Iterable) -> str:
     "A final answer as the policy is taught to write it: values in the order asked for."
     return f"<answer>{'; '.join(map(str, values))}</answer>"
+
+# %% ../../nbs/04_env/00_action.ipynb #6cdd3f04
+_JSON_VALUE = r'("([^"\\\n]|\\["\\/bfnrt])*"|-?[0-9]+(\.[0-9]+)?|true|false|null)'
+_VALUES = {"pythonic": _JSON_VALUE.replace("true|false|null", "True|False|None"), "xml": r"[^<]*"}  # by form; the others write JSON
+
+def _escaped_pattern(text: str) -> str:
+    "A text as a regular expression."
+    return re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
+
+def call_pattern(
+    offered: list[OfferedTool],
+    form: str = "hermes",  # one of FORMS
+) -> str:  # a regular expression
+    "One call of an offered tool with all its arguments, as `render_call` writes it; values are texts, numbers, true, false or null."
+    patterns = []
+    for tool in offered:
+        text = _escaped_pattern(render_call(Call(tool.name, {name: "@@value@@" for name in tool.arguments}), form))
+        patterns.append(text.replace("@@value@@" if form == "xml" else '"@@value@@"', _VALUES.get(form, _JSON_VALUE)))
+    return f"({'|'.join(patterns)})"
+
+def turn_pattern(
+    offered: list[OfferedTool],
+    form: str = "hermes",  # one of FORMS
+) -> str:  # a regular expression
+    "A well-formed turn: one call of an offered tool, or a final answer."
+    return f"({call_pattern(offered, form)}|<answer>[^<]*</answer>)"

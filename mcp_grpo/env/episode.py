@@ -7,6 +7,7 @@ __all__ = ['Step', 'Outcome', 'servers_of', 'Episode']
 
 # %% ../../nbs/04_env/03_episode.ipynb #d83d5ad4
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import anyio
@@ -69,7 +70,7 @@ class Episode:
         form: str = "hermes",  # how the policy writes calls, as `parse_action` takes it
     ):
         self.task, self.pool, self.weights, self.max_result_chars, self.form = task, pool, weights, max_result_chars, form
-        self.record, self.end = Record(), ""
+        self.record, self.end, self.calls_of = Record(), "", Counter()
         self._lease: Lease | None = None
         self._outcome: Outcome | None = None
 
@@ -159,11 +160,17 @@ class Episode:
         found = resolve(call, self.task.tools)
         if isinstance(found, str): return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
+        if self._out_of_order(call.name): return ToolEvent(turn, call.name, server, tool, arguments, f"{call.name} is out of order at the moment; try again", is_error=True)
         if self.form == "xml" and tool in lease.tools(server): arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await lease.call(server, tool, arguments)
         text = _cut(result.content, self.max_result_chars)
         if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
         return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds)
+
+    def _out_of_order(self, name: str) -> bool:
+        "Whether the task lets this call of a tool fail (`fails_first`)."
+        self.calls_of[name] += 1
+        return self.calls_of[name] <= next(tool for tool in self.task.tools if tool.name == name).fails_first
 
     async def _read_state(self, lease: Lease) -> str | None:
         "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."

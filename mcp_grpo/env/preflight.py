@@ -4,24 +4,24 @@
 
 # %% auto #0
 __all__ = ['RESULT_FIELDS', 'list_tools', 'check_tool', 'check_tasks', 'check_held_out', 'check_training', 'name_heldout_sets',
-           'holds', 'pick_tasks', 'raised_in_tools', 'essence', 'what_broke', 'check_outcome', 'play_some',
-           'PreflightReport', 'preflight']
+           'holds', 'pick_tasks', 'raised_in_tools', 'essence', 'what_broke', 'solved', 'check_outcome', 'play_some',
+           'Failure', 'play_and_read', 'check_all', 'PreflightReport', 'preflight']
 
 # %% ../../nbs/04_env/05_preflight.ipynb #a0129481
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import mcp_types
 
-from ..client.pool import Pool
+from ..client.pool import Pool, together
 from ..client.session import run_sync
 from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
-from .episode import Outcome
+from .episode import Episode, Outcome
 from .reward import ToolEvent, same_answer
 from .scripted import oracle_turns, play_all_sync
 from ..task import Task, TaskError
@@ -80,7 +80,7 @@ def check_training(cfg: Config, train_tasks: list[Task]) -> None:
         raise ConfigError("train.family_weight: every family has the weight 0, so there is nothing to learn from.")
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7942f5a9
-RESULT_FIELDS = ("mode", "model", "data", "seed", "steps", "wall_s", "difference", "reward_curve", "servers", "versions")  # fields of result.json besides the held-out sets
+RESULT_FIELDS = ("mode", "model", "data", "seed", "steps", "wall_s", "warmstart", "difference", "reward_curve", "servers", "versions")  # fields of result.json besides the held-out sets
 
 def name_heldout_sets(
     tasks: list[Task],
@@ -148,6 +148,16 @@ def what_broke(
     missing = missing_variables(pool.specs[event.server], event.content + output)
     return (f" The server wrote: {wrote}." if wrote else "") + (f" {missing}" if missing else "")
 
+def solved(
+    task: Task,
+    outcome: Outcome,  # of its own calls
+) -> bool:
+    "Whether the task's own calls earned 1 and gave its facts."
+    results = " ".join(event.content for event in outcome.events if not event.is_error)
+    facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
+    if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
+    return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
+
 def check_outcome(
     task: Task,
     outcome: Outcome,
@@ -156,10 +166,7 @@ def check_outcome(
     raised: Iterable[str] = (),  # by tools in this process
 ) -> None:
     "Raises `ConfigError` unless the task's own calls earned 1 and gave its facts."
-    results = " ".join(event.content for event in outcome.events if not event.is_error)
-    facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
-    if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
-    if outcome.reward == 1 and all(holds(results, fact) for fact in facts): return
+    if solved(task, outcome): return
     event = next((event for event in outcome.events if not event.ok), outcome.events[-1] if outcome.events else None)
     broke = what_broke(event, pool, raised) if event and not event.ok else ""
     why = f": {outcome.reason}." if outcome.reason else "." if broke else "; is it made for these servers and this servers.world_seed?"
@@ -183,6 +190,65 @@ def play_some(
         with raised_in_tools() as raised: outcomes = play_all_sync("oracle", batch, pool)
         for task, outcome in zip(batch, outcomes): check_outcome(task, outcome, path, pool, raised)
     return len(picked)
+
+# %% ../../nbs/04_env/05_preflight.ipynb #8f65909d
+@dataclass(frozen=True)
+class Failure:
+    "A task that its own calls do not solve."
+    task: Task
+    outcome: Outcome | None  # None: the calls could not be made
+    why: str  # one or more sentences
+    server_said: str = ""  # to its error output, or what its tools raised
+    state: str = ""  # what the state check read at the end
+
+    def __str__(self) -> str:
+        lines = [f"{self.task.task_id} ({self.task.family}): {self.why}", f"  asks: {self.task.question[:300]}"]
+        for event in self.outcome.events if self.outcome else []:
+            ended = f"fault {event.fault}" if event.fault else "error" if event.is_error else "ok"
+            lines.append(f"  called {event.server}.{event.tool}({json.dumps(event.arguments, ensure_ascii=False)[:300]}) -> {ended}: {' '.join(event.content.split())[:300]}")
+        wanted = self.task.state_check["contains"] if self.task.state_check else self.task.success.get("values")
+        if wanted: lines.append(f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}" + (f"; answered: {self.outcome.answer}" if self.outcome and not self.task.state_check else ""))
+        if self.state: lines.append(f"  the state at the end: {self.state}")
+        if self.server_said: lines.append(f"  {self.server_said.strip()}")
+        return "\n".join(lines)
+
+async def play_and_read(
+    task: Task,  # complete
+    pool: Pool,  # open, with its servers
+) -> tuple[Outcome, str]:  # of its own calls; what its state check reads at the end, empty without one
+    "Play a task with its own calls, and keep the state that they leave."
+    turns, played = oracle_turns(task), 0
+    async with Episode(task, pool) as episode:
+        while not episode.done:
+            await episode.step(turns[min(played, len(turns) - 1)])
+            played += 1
+    outcome = await episode.finish()
+    return outcome, " ".join((episode.record.state or ("the reading tool refuses" if episode.record.state_refused else "")).split())[:300]
+
+def check_all(
+    pool: Pool,  # opened with `open()`
+    tasks: list[Task],  # complete
+    at_once: int = 4,  # episodes at the same time; few, since each may start a process
+    progress: Callable[[int, int], None] | None = None,  # called with the number of tasks played and failed
+) -> list[Failure]:  # in the tasks' order
+    "The tasks that their own calls do not solve."
+    failures = []
+    async def play_one(task: Task) -> tuple[Outcome | None, str, str]:
+        try: outcome, state = await play_and_read(task, pool)
+        except TaskError as error: return None, "", f"{error}."
+        return outcome, state, ""
+    for start in range(0, len(tasks), at_once):
+        batch = tasks[start:start + at_once]
+        with raised_in_tools() as raised: played = run_sync(together, play_one, batch)
+        for task, (outcome, state, why) in zip(batch, played):
+            if outcome and solved(task, outcome): continue
+            broken = [event for event in outcome.events if not event.ok] if outcome else []
+            said = what_broke(broken[0], pool, raised) if broken else ""
+            why = why or (f"{outcome.reason}." if outcome.reason else "a call failed." if broken else
+                          "the state is not as the task wants it." if task.state_check else "its calls do not give its answer; is it made for these servers and this servers.world_seed?")
+            failures.append(Failure(task, outcome, why, said, state))
+        if progress: progress(min(start + at_once, len(tasks)), len(failures))
+    return failures
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7297d6ba
 @dataclass(frozen=True)

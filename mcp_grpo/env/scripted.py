@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..client.pool import Pool, together
 from ..client.session import run_sync
-from .action import Call, prompt_messages, render_answer, render_call
+from .action import Call, prompt_messages, render_answer, render_call, render_calls
 from .episode import Episode, Outcome
 from .reward import same_argument
 from ..servers.world import open_world
@@ -78,12 +78,12 @@ def gold_answer(task: Task) -> str:
 
 def oracle_turns(
     task: Task,
+    form: str = "hermes",  # of calls, one of FORMS
 ) -> list[str]:  # one turn per step, then the answer
     "The turns of a policy that knows the needed calls and the gold answer."
-    turns: dict[int, str] = {}
-    for step in task.tool_sequence:
-        turns[step["step"]] = turns.get(step["step"], "") + render_call(shown_call(step, task.tools))
-    return [*turns.values(), gold_answer(task)]
+    turns: dict[int, list[Call]] = {}
+    for step in task.tool_sequence: turns.setdefault(step["step"], []).append(shown_call(step, task.tools))
+    return [*(render_calls(calls, form) for calls in turns.values()), gold_answer(task)]
 
 # %% ../../nbs/04_env/04_scripted.ipynb #dce134f8
 POLICIES: dict[str, Callable[[Task], ScriptedPolicy]] = {}  # by name

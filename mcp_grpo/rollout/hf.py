@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..config import Config
+from ..config import Config, ConfigError
 from ..model.attention import attention_layout, partial_attention
 from ..model.policy import Policy, PolicyError, Weights
 from .engine import Completion, EngineStats, Key, Sampling, noise
@@ -259,6 +259,7 @@ def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Co
 class HFEngine:
     "A `transformers` model as an `Engine`; its weights are shared, not copied."
     shares_weights = True
+    note = ""
 
     def __init__(
         self,
@@ -270,6 +271,7 @@ class HFEngine:
     ):
         if reason := partial_attention(model): raise PolicyError(f"the hf engine cannot sample from {type(model).__name__}: {reason}; choose another model.")
         self.model, self.max_slots, self.max_tokens, self.deterministic, self.chunk = model, max_slots, max_tokens, deterministic, chunk
+        self.room = max_slots
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
         self.counters, self.version, self.expected = EngineStats(), 0, 0
         self.task: asyncio.Task | None = None  # runs the rounds
@@ -289,6 +291,7 @@ class HFEngine:
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`; `ValueError` if the prompt does not fit or the episode has a turn under way."
         n = len(prompt_ids)
+        if sampling.pattern: raise ValueError("the engine hf does not sample by a pattern: set rollout.engine to vllm or remote, or evaluate.constrained to false.")
         if not 1 <= n < self.max_tokens: raise ValueError(f"a prompt of {n} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
         if any(r.episode == key[:-1] for r in self.pending): raise ValueError(f"the episode {key[:-1]} has a turn under way: one at a time, and a key for each episode.")
         sampling = replace(sampling, max_new_tokens=min(self.max_tokens - n, sampling.max_new_tokens))
@@ -376,8 +379,9 @@ class HFEngine:
         self.reset()
 
 def open_hf(
-    cfg: Config,  # section `rollout`
+    cfg: Config,  # sections `rollout` and `evaluate`
     policy: Policy,  # whose model is sampled from, or its copy in another precision
 ) -> HFEngine:
-    "Open the engine for a run."
+    "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
+    if cfg.evaluate.constrained: raise ConfigError("evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern.")
     return HFEngine(policy.sampler, max_tokens=cfg.rollout.max_tokens, deterministic=cfg.rollout.deterministic)

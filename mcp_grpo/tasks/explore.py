@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['READING', 'WRITING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING', 'PLACE_WORDS', 'VOLATILE', 'MAX_FACTS',
            'PATIENCE', 'words_of', 'writes', 'singular', 'key_words', 'examples_in', 'Known', 'today_in', 'read_value',
-           'facts_of', 'Made', 'label', 'question_of', 'Report', 'Explorer', 'explore', 'explore_sync']
+           'facts_of', 'Made', 'needed_calls', 'label', 'question_of', 'Report', 'Explorer', 'explore', 'explore_sync',
+           'Explored', 'divide_tasks', 'write_explored']
 
 # %% ../../nbs/05_tasks/01_explore.ipynb #87cb264c
 import ast
@@ -14,9 +15,10 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from zoneinfo import available_timezones
@@ -26,9 +28,10 @@ import mcp_types
 
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError, run_sync
+from ..config import ConfigError, replace_file
 from ..env.offer import offered
 from ..env.scripted import play
-from ..task import Task
+from ..task import Task, TaskError, split_by_entity, write_tasks
 
 # %% ../../nbs/05_tasks/01_explore.ipynb #c652550e
 READING = set("get list read search find show describe query fetch look lookup count check status log diff convert calculate compute add sum multiply subtract divide echo open view info tree stat "
@@ -257,6 +260,26 @@ class Made:
     given: dict  # argument -> (index of an earlier call of the same chain, path)
 
 
+def _names_in(*values: Any) -> set[str]:
+    "The words of three letters or more, and the longer numbers, in some values."
+    return {word for value in values for _, leaf in _leaves(value) for word in re.findall(r"\w{3,}", str(leaf))}
+
+
+def needed_calls(
+    chain: list[Made],
+    changing: set[str],  # names of the tools that change state
+) -> list[Made]:  # the last one included
+    "The calls that the last one of a chain needs: those whose results it uses, and the changes that it may show."
+    kept = [len(chain) - 1]
+    for i in reversed(range(len(chain) - 1)):
+        feeds = any(i == number for k in kept for number, _ in chain[k].given.values())
+        named = _names_in({"params": chain[i].params}) if chain[i].tool in changing else set()
+        if feeds or any(named & _names_in({"params": chain[k].params, "result": chain[k].content}) for k in kept): kept.append(i)
+    kept.sort()
+    def renumbered(call: Made) -> Made: return replace(call, given={name: (kept.index(number), path) for name, (number, path) in call.given.items()})
+    return [renumbered(chain[i]) for i in kept]
+
+
 def _sentence(tool: mcp_types.Tool) -> str:
     "The first sentence of a tool's description, or the words of its name."
     text = re.split(r"(?<=[.!?])\s|\n", (tool.description or "").strip())[0].strip(" .")
@@ -412,7 +435,8 @@ class Explorer:
     def candidates(self, wanted: int, per_family: int) -> list[Task]:
         "A task for every fact of every chain, at most `per_family` of one family, and more only where there are too few."
         families, seen = defaultdict(list), set()
-        for chain in self.chains:
+        changing = {name for name, tool in self.tools.items() if writes(tool)}
+        for chain in (needed_calls(chain, changing) for chain in self.chains):
             for path, value in facts_of(chain[-1].content, chain[-1].params):
                 question = question_of(chain, self.tools, path)
                 if question in seen: continue
@@ -522,3 +546,65 @@ def explore_sync(*args, **kwargs) -> tuple[list[Task], list[Report]]:
     "`explore` for a pool that was opened with `open()`."
     async def run(): return await explore(*args, **kwargs)
     return run_sync(run)
+
+# %% ../../nbs/05_tasks/01_explore.ipynb #5078d078
+@dataclass
+class Explored:
+    "The tasks of a training, found at some servers."
+    train: list[Task] = field(default_factory=list)
+    heldout: list[Task] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        families = Counter(task.family for task in self.train + self.heldout)
+        held = Counter(task.family for task in self.heldout)
+        lines = [f"{len(self.train)} tasks to learn from and {len(self.heldout)} held out, each executed twice.", *self.notes, "", *map(str, self.reports), "", "Families, with the number of tasks and of those held out:"]
+        return "\n".join(lines + [f"  {family}: {n}, {held[family]}" for family, n in families.most_common()])
+
+
+def divide_tasks(
+    tasks: list[Task],  # of one server
+    share: float = 0.2,  # to hold out, about
+    seed: int = 0,
+) -> tuple[list[Task], list[Task], str]:  # to learn from, held out, a note where they share entities
+    "Divide tasks by entity, or by question where that cannot be."
+    try:
+        train, held = split_by_entity(tasks, share, seed)
+        if len(held) >= share * len(tasks) / 2: return train, held, ""
+    except TaskError: pass
+    order = sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.question}".encode()).hexdigest())
+    held = {task.task_id for task in order[:round(share * len(tasks))]}
+    return ([task for task in tasks if task.task_id not in held], [task for task in tasks if task.task_id in held],
+            "most of its tasks are about the same things, so they are divided by question: success on those held out is partly memory")
+
+
+def write_explored(
+    pool: Pool,  # opened with `open()`
+    out: str | Path,  # folder for train.json, validation.json and report.md
+    servers: list[str] | None = None,  # None: all of the pool
+    seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
+    tasks: int = 120,  # of each server, at most
+    seconds: float = 240,  # for each server, at most
+    rounds: int = 0,  # over the tools; 0: as many as it takes
+    share: float = 0.2,  # to hold out, about
+    seed: int = 0,
+    say: Callable[[str], None] = print,  # receives a line now and then
+) -> Explored:
+    "Explore servers and write what was found. Raises `ConfigError` if nothing can be learnt there."
+    found, names = Explored(), servers or list(pool.specs)
+    for number, server in enumerate(names, 1):
+        say(f"{server} ({number} of {len(names)}): exploring for {seconds / 60:.0f} min at most")
+        mine, [report] = explore_sync(pool, [server], seeds, tasks, seed, seconds=seconds, rounds=rounds)
+        train, held, note = divide_tasks(mine, share, seed) if len(mine) > 1 else (mine, [], "too few tasks to hold any out" if mine else "")
+        found.train += train
+        found.heldout += [replace(task, data_source="explored/heldout") for task in held]
+        found.reports.append(report)
+        if note: found.notes.append(f"{server}: {note}.")
+        say(str(report))
+    if not found.train or not found.heldout:
+        raise ConfigError("no tasks were found at these servers: " + " / ".join(str(report).replace("\n", ";") for report in found.reports)[:1500] + "; give values that their tools understand as seeds.")
+    write_tasks(found.train, Path(out) / "train.json")
+    write_tasks(found.heldout, Path(out) / "validation.json")
+    replace_file(Path(out) / "report.md", f"# Tasks explored at {', '.join(names)}\n\n```\n{found}\n```\n")
+    return found

@@ -114,13 +114,16 @@ class Manifest(BaseModel):
         self,
         origin: dict,  # model and lora, as `Policy.origin` gives them
         seed: int | None = None,  # of the run that resumes; None: not checked
+        moving: bool = False,  # the run's reference is a moving average
     ):
-        "Refuse to resume with another model, adapter or seed, because the run would not be the same; raises `CheckpointError`."
+        "Refuse to resume with another model, adapter or seed, or without the reference, because the run would not be the same; raises `CheckpointError`."
         if {"model": self.model, "lora": self.lora} != origin:
             raise CheckpointError(f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and this is {origin['model']} with lora={origin['lora']}; "
                                   "resume with the model settings it was made with.")
         if seed not in (None, self.seed):
             raise CheckpointError(f"The checkpoint is of a run with the seed {self.seed}: resume it with that seed, not {seed}.")
+        if moving and not any(name.startswith("reference") for name in self.files):
+            raise CheckpointError("The checkpoint holds no moving reference, and train.reference is ema: resume with the train.reference and train.kl it was made with, or start a new run.")
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #d97cdd92
 def checkpoints(
@@ -177,6 +180,7 @@ def save_checkpoint(
         save_file(policy.tensors(), part / f"weights{share}.safetensors")
         save_file(optimizer.tensors(), part / f"optimizer{share}.safetensors")
         save_file(random_states(), part / f"random{share}.safetensors")
+        if policy.reference_moves: save_file(policy.reference_tensors(), part / f"reference{share}.safetensors")
         if world.rank: return
         if cfg is not None: save_config(cfg, part / "config.yaml")
         if policy.lora: policy.save_adapter(part / "adapter")
@@ -194,7 +198,7 @@ def save_checkpoint(
 
 def read_tensors(
     folder: Path,  # a checkpoint
-    name: str,  # weights | optimizer
+    name: str,  # weights | optimizer | reference
 ) -> dict[str, torch.Tensor]:
     "The tensors of a checkpoint, whoever wrote them: one process, or several their share each."
     return {key: value for path in sorted(folder.glob(f"{name}*.safetensors")) for key, value in load_file(path).items()}
@@ -202,7 +206,7 @@ def read_tensors(
 def load_checkpoint(
     folder: str | Path,  # of the run's checkpoints; need not exist
     policy: Policy,  # gets the weights
-    optimizer: Optimizer | None = None,  # gets the optimizer's state
+    optimizer: Optimizer | None = None,  # gets the optimizer's state; None: the policy is only to be used, so it gets the weights alone, and a value head only if it has one
     seed: int | None = None,  # of the run that resumes; None: not checked
     world: World | None = None,  # the processes that load together, as many as wrote it or not; None: this one alone
 ) -> Manifest | None:  # None if there is no whole checkpoint
@@ -212,8 +216,13 @@ def load_checkpoint(
     if damaged: warnings.warn(f"Damaged, and passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
     if target is None: return None
     manifest = Manifest.read(target)
-    manifest.check(policy.origin, seed)
-    try: policy.load(read_tensors(target, "weights"))
+    moving = optimizer is not None and policy.reference_moves
+    manifest.check(policy.origin, seed, moving)
+    weights = read_tensors(target, "weights")
+    if optimizer is None: weights = {name: value for name, value in weights.items() if "value_head." not in name or name in policy.trainable()}
+    try:
+        policy.load(weights)
+        if moving: policy.load_reference(read_tensors(target, "reference"))
     except PolicyError as e: raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
     if optimizer is not None:
         optimizer.load(read_tensors(target, "optimizer"))
@@ -226,17 +235,16 @@ def check_resumable(
     folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
 ) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
-    "Refuse to resume if all checkpoints are damaged, with another model or seed, with fewer steps than are done, or with a moving reference; needs no model."
+    "Refuse to resume if all checkpoints are damaged, with another model or seed, with fewer steps than are done, or without the reference; needs no model."
     (found, damaged), m = newest(folder), cfg.model
     if found is None and not damaged: return 0
     if found is None:
         raise CheckpointError(f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or remove them all to play the run again from its first step.")
     lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
     manifest = Manifest.read(found)
-    manifest.check({"model": m.name, "lora": lora}, cfg.seed)
+    manifest.check({"model": m.name, "lora": lora}, cfg.seed, bool(cfg.train.kl) and cfg.train.reference == "ema")
     if cfg.train.steps < manifest.step:
         raise CheckpointError(f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least as many, or start a new run.")
-    if cfg.train.reference == "ema": raise CheckpointError("train.reference is ema, whose moving average is not part of a checkpoint: start a new run, or train with train.reference=frozen to be able to resume.")
     return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba

@@ -24,7 +24,7 @@ class Range:
     critical: int  # and so many stop the run; 0: never
 
 RANGES: dict[str, Range] = {
-    "invalid": Range(0.0, 0.2, 2, 3),  # share of the episodes lost to the infrastructure
+    "invalid": Range(0.0, 0.05, 2, 3),  # share of the episodes without a reward, lost to the infrastructure or to a term that could not be scored
     "skipped": Range(0.0, 0.0, 1, 3),  # passes without update, because something was not finite
     "weights_moved": Range(1e-9, 1.0, 3, 3),  # share of the trained weights that changed
     "tokens_with_advantage": Range(1.0, math.inf, 3, 10),  # that some step learns nothing from its rewards is no fault of the machinery

@@ -84,13 +84,15 @@ def give_advantages(
 def summarise(
     groups: list[list[Trajectory]],  # a list for each task
 ) -> dict[str, float | None]:
-    "The metrics of a step that need no learner: rewards, success, and counts of episodes and groups."
+    "The metrics of a step that need no learner: the reward and each of its terms, success, and counts of episodes and groups."
     played = [t for group in groups for t in group]
     valid = [t for t in played if t.outcome.reward is not None]
     rewards = [[t.outcome.reward for t in group if t.outcome.reward is not None] for group in groups]
     def mean(values): return sum(values) / len(valid) if valid else None   # no valid episode is different from a reward of 0
+    terms = sorted({name for t in valid for name in t.outcome.rewards})
     return {
         "reward": mean(t.outcome.reward for t in valid),
+        **{f"reward_{name}": mean(sum(value for _, value in t.outcome.rewards.get(name, [])) for t in valid) for name in terms},
         "success": mean(bool(t.outcome.success) for t in valid),
         "episodes": len(played),
         "episodes_invalid": len(played) - len(valid),
@@ -361,7 +363,7 @@ class Learner:
         reason = why_not(policy.model)
         self.share = not reason
         if reason: warnings.warn(f"The learner computes the prompt of every row: {policy.name or 'the model'} cannot share prompts, because {reason}.", stacklevel=2)
-        if cfg.kl: policy.keep_reference(cfg.reference)
+        if cfg.kl: policy.keep_reference("frozen" if cfg.reference == "auto" and cfg.warmstart_steps else cfg.reference)  # a warmed-up adapter is part of its reference
 
     def step(
         self,

@@ -160,13 +160,13 @@ class ShardedOptimizer(Optimizer):
 
     def load(self, tensors: dict[str, Tensor]):
         "Load the state of another optimizer of this kind, of one process or of many."
-        from deepspeed.utils import safe_set_full_optimizer_state
+        from deepspeed.utils import safe_set_local_optimizer_state
         first = next(iter(self.policy.trainable()))
         keys = {name.rsplit(".", 1)[1]: value for name, value in tensors.items() if name.startswith(f"state.{first}.")}
         for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat:
             self.torch.state[flat] = {key: torch.zeros_like(flat) if value.ndim else value.clone() for key, value in keys.items()}
         for key in [key for key, value in keys.items() if value.ndim]:
-            for name, p in self.policy.trainable().items(): safe_set_full_optimizer_state(p, tensors[f"state.{name}.{key}"].to(self.policy.device), key)
+            for name, p in self.policy.trainable().items(): safe_set_local_optimizer_state(p, self.policy.part(p, tensors[f"state.{name}.{key}"].to(self.policy.device)), key)
 
 def open_optimizer(
     policy: Policy,  # whose trained parameters are changed

@@ -21,11 +21,13 @@ from ..client.pool import Pool
 from ..client.session import run_sync
 from ..config import Config, ConfigError, TrainConfig, nearest
 from ..env.action import prompt_messages
+from ..env.judge import judge_sync, judged, open_judges
+from ..env.reward import open_terms
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..rollout.chat import Chat
 from ..rollout.collect import collect_sync
-from ..rollout.engine import Engine, Sampling
+from ..rollout.engine import Engine, EngineError, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES
@@ -121,9 +123,11 @@ def split_time(
 
 # %% ../../nbs/08_train/07_trainer.ipynb #eae50e3e
 def check_algorithm(
-    cfg: Config,  # section `train`
+    cfg: Config,  # sections `train` and `reward`
 ) -> None:
-    "Refuse an advantage, a loss, a reference, an optimizer or a schedule that does not exist here, with a `ConfigError`; needs no model."
+    "Refuse an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does not exist here, with a `ConfigError`; needs no model."
+    open_terms(cfg.reward)
+    open_judges(cfg.reward)
     for key, chosen, known in (("train.advantage", cfg.train.advantage, ["auto", *ADVANTAGES]), ("train.loss", cfg.train.loss, LOSSES)):
         if chosen not in known: raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
     try: find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
@@ -155,8 +159,10 @@ class Trainer:
             raise TrainerError("There is nothing to train on: give at least one task whose family has a weight above 0.")
         if folder and not resume and checkpoints(folder):
             raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
+        open_terms(cfg.reward)
         self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
         self.on_rollout = on_rollout
+        self.failure: EngineError | None = None  # why the engine did not take the weights of the last step
         self.steps, self.world = count_steps(cfg.train, tasks), world or World()
         self.learner = Learner(policy, cfg.train.model_copy(update={"steps": self.steps}), cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed, self.world)
         self.health = Health(cfg.train)
@@ -171,6 +177,7 @@ class Trainer:
 
     def fit(self) -> Iterator[StepResult]:
         "Train for as many steps as are configured; the caller may stop at any time and call again to continue. Raises `HealthError` after a checkpoint if the run cannot learn."
+        self.failure = None
         self.publish()
         gc.collect()
         gc.freeze()  # the collector ignores what exists now
@@ -183,6 +190,7 @@ class Trainer:
                     yield step  # the caller writes the step to its log
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
                     stop_if_critical(step.verdicts)
+                    if self.failure: raise self.failure
         finally:
             gc.unfreeze()
             self.save(due=False)
@@ -206,9 +214,11 @@ class Trainer:
         cfg, r = self.cfg, self.cfg.rollout
         tasks = choose_tasks(self.tasks, cfg.train, cfg.seed, step)
         mine = collect_sync(tasks, self.engine, self.pool, self.chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="train",
-                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size)
+                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=r.num_parallel_envs, weights=cfg.reward.weights)
         played = self.world.gather(mine)
-        return [sum((groups[i] for groups in played), []) for i in range(len(tasks))]
+        groups = [sum((groups[i] for groups in played), []) for i in range(len(tasks))]
+        if not judged(cfg.reward): return groups
+        return self.world.gather(judge_sync(tasks, groups, cfg.reward) if self.world.rank == 0 else None)[0]
 
     def improve(
         self,
@@ -219,7 +229,9 @@ class Trainer:
         "The second half: learn, and publish the new weights."
         start, version = time.perf_counter(), self.policy.version
         try: metrics = self.learner.step(groups)
-        finally: self.publish()  # an update that broke off may have moved the weights too
+        finally:  # an update that broke off may have moved the weights too
+            try: self.publish()
+            except EngineError as error: self.failure = error  # raised once the step is yielded and saved
         learnt = time.perf_counter() - start
         verdicts = self.health.check(metrics, groups, version)
         return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt), verdicts)

@@ -37,9 +37,10 @@ UNFORESEEN = {  # the same; "~" is a heart without digits, "^" a heart in base64
 
 
 def heart(marker: str) -> str:
-    "A new secret: hexadecimal digits, three words, or (for ~~) one."
+    "A new secret: hexadecimal digits, three words, or (for ~~) one. Digits alone could be any number, and letters before digits a name."
     word = lambda length: "".join(random.choices(string.ascii_lowercase, k=length))
-    return secrets.token_hex(8) if marker in "%^" else word(11) if marker == "~~" else "-".join(word(6) for _ in range(3))
+    if marker in "%^": return next(new for new in iter(lambda: secrets.token_hex(8), "") if re.search("[0-9][a-f].*[0-9][a-f]", new))
+    return word(11) if marker == "~~" else "-".join(word(6) for _ in range(3))
 
 
 def plant(table: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
