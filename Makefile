@@ -40,6 +40,7 @@ train: $(READY)
 	@test ! -e outputs/$(RUN)/train.ipynb || cp outputs/$(RUN)/train.ipynb outputs/$(RUN)/train-before.ipynb
 	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
 
+test: export PYTHONDONTWRITEBYTECODE =   # hundreds of processes import the same packages: they are compiled once
 test: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/nbdev_test --path nbs --n_workers 1
