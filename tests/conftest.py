@@ -1,7 +1,8 @@
 "What several tests need: the repository, a short run, a notebook run in a folder of its own, optional packages and third-party servers."
-import importlib.util, json, os, subprocess, sys
+import contextlib, importlib.util, json, os, subprocess, sys
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -31,6 +32,14 @@ def run(command: list, folder: Path, timeout=3600):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     done.said = done.stdout + done.stderr
     return done
+
+
+def commands(processes: list[psutil.Process]) -> list[str]:
+    "The command lines of processes, without those that have ended meanwhile."
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess): found.append(" ".join(process.cmdline()))
+    return found
 
 
 def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:

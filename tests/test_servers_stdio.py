@@ -5,6 +5,7 @@ import anyio
 import mcp
 import psutil
 import pytest
+from conftest import commands
 
 CALLS = {
     "polygon": ("get_market_status", {}),
@@ -35,7 +36,7 @@ def test_server_over_stdio(name):
     tools, good = anyio.run(talk)
     assert TOOLS[name] <= tools
     assert not good.is_error and good.content[0].text.startswith("{")
-    assert not [p for p in psutil.Process().children(recursive=True) if "mcp_grpo.servers" in " ".join(p.cmdline())]
+    assert not [command for command in commands(psutil.Process().children(recursive=True)) if "mcp_grpo.servers" in command]
 
 
 def test_slack_over_stdio_keeps_state_to_its_process():

@@ -3,7 +3,7 @@ import json, os, random, signal, subprocess, time
 
 import kills
 import psutil
-from conftest import ROOT, TINY, needs, train_command
+from conftest import ROOT, TINY, commands, needs, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
@@ -91,11 +91,11 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
             assert job.poll() is None and time.monotonic() < deadline, "it ended before its second step"
             time.sleep(0.2)
         family = psutil.Process(job.pid).children(recursive=True)
-        assert sum("mcp_grpo.servers" in " ".join(p.cmdline()) for p in family) > 1  # the servers were really there, beside what they are forked from
+        assert sum("mcp_grpo.servers" in command for command in commands(family)) > 1  # the servers were really there, beside what they are forked from
         os.kill(job.pid, signal.SIGINT)
         assert job.wait(300) != 0
         _, alive = psutil.wait_procs(family, timeout=120)
-        assert not alive, [p.cmdline() for p in alive]
+        assert not alive, commands(alive)
     finally:
         for p in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)] if job.poll() is None else []: p.kill()
     steps = [m["step"] for m in read_lines(metrics)]
