@@ -43,7 +43,7 @@ train: $(READY)
 test: export PYTHONDONTWRITEBYTECODE =   # hundreds of processes import the same packages: they are compiled once
 test: $(FULL)
 	$(BIN)/ruff check .
-	$(BIN)/nbdev_test --path nbs --n_workers 1
+	$(BIN)/nbdev_test --path nbs --n_workers 2
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal
 
 DATA_TO = .
