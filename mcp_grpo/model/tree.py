@@ -181,6 +181,7 @@ def _cut(x: Tensor, c: Chunk, at: slice) -> Tensor:  # [kv * rows, group * width
     return x.view(len(x), -1, c.width, x.shape[-1])[:, :, at].flatten(1, 2)
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:  # [kv * rows, group * block, dim]
+    "Attention of one block, by the kernel that torch chooses."
     return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=bias, scale=scale)[:, 0]
 
 def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, dim]
