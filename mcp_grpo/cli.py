@@ -214,12 +214,13 @@ def warmstart(
 @command
 def evaluate(
     policy: Annotated[str, Argument(help="the folder of a run, a model's name or folder, a scripted policy (oracle, null, ...), or with --endpoint a model's name there")],
-    tasks: Annotated[str, Option(help="a task file; empty: the held-out tasks of the run, or the packaged ones")] = "",
+    tasks: Annotated[str, Option(help="a task file, or bfcl for the multi-turn part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the packaged ones")] = "",
     servers: Servers = "",
     rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k")] = 1,
     temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1")] = None,
+    mode: Annotated[str, Option(help="a preset that says how to sample: evaluation samples as chat assistants are sampled")] = "",
     endpoint: Annotated[str, Option(help="base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY")] = "",
-    number: Annotated[int, Option(help="tasks to play; 0: all")] = 0,
+    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: all")] = 0,
     settings: Settings = (),
 ):
     """Measure how often a policy succeeds, by family, with 95 % intervals.
@@ -231,9 +232,14 @@ def evaluate(
     mcp-grpo evaluate Qwen/Qwen3-0.6B --servers mcp.json --tasks tasks/validation.json --rounds 4
     mcp-grpo evaluate gpt-5-mini --endpoint https://api.openai.com/v1 --servers mcp.json --tasks tasks/validation.json
     mcp-grpo evaluate oracle --servers mcp.json --tasks tasks/validation.json
+    mcp-grpo evaluate Qwen/Qwen3-0.6B --tasks bfcl --mode evaluation
     """
     from mcp_grpo.observe.compare import evaluate_policy, rounds_table
-    found, place = evaluate_policy(policy, tasks, servers, rounds, temperature, endpoint, number, settings, progress=counter(policy))
+    if tasks.partition(":")[0] == "bfcl":
+        from mcp_grpo.interop.bfcl import evaluate_bfcl
+        heat = [f"evaluate.temperature={temperature}"] if temperature is not None else []
+        found, place = evaluate_bfcl(policy, tasks.partition(":")[2], rounds, number, endpoint, [*heat, *settings], counter(policy), mode=mode)
+    else: found, place = evaluate_policy(policy, tasks, servers, rounds, temperature, endpoint, number, settings, progress=counter(policy), mode=mode)
     show_on_terminal(rounds_table(found))
     print(f"The episodes are in {place}: mcp-grpo show {place}")
 

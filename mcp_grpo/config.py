@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import dotenv, yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 # %% ../nbs/00_core/00_config.ipynb #f7739316
 class ConfigError(ValueError):
@@ -91,6 +91,7 @@ class RolloutConfig(Section):
     "How episodes are sampled."
     samples: int = Field(8, ge=1, description="episodes per task: the group size of GRPO")
     temperature: float = Field(1.0, ge=1e-3, description="sampling temperature in training; there is no top-k or top-p")
+    force_rate: float = Field(0.0, ge=0, le=1, description="share of the turns without a call, where one is needed, that are replaced by the needed call: never trained on, and each costs the reward term `forced`")
     max_new_tokens: int = Field(72, ge=0, description="largest number of tokens sampled in one turn; 0: half as many again as the oracle needs")
     max_tokens: int = Field(512, ge=0, description="largest number of tokens in an episode, prompt and tool results included; 0: half as many again as the oracle's longest episode has")
     num_parallel_envs: int = Field(0, ge=0, description="most episodes under way at once in training; 0: all of a step")
@@ -103,6 +104,15 @@ class RolloutConfig(Section):
     thinking: bool = Field(True, description="false asks a chat template that knows `enable_thinking` for turns without thoughts")
     gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
     dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sample_the_policy_itself(cls, values):
+        for name in ("repetition_penalty", "stop", "top_k", "top_p", "min_p"):
+            if isinstance(values, dict) and name in values:
+                instead = f"; for evaluation there is evaluate.{name}" if name in EvaluateConfig.model_fields else ""
+                raise ValueError(f"training does not sample with {name}, because the loss takes the probabilities of the sampled tokens for the policy's own{instead}.")
+        return values
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
 NULL = BeforeValidator(lambda value: None if value == "null" else value)
@@ -181,6 +191,9 @@ class EvaluateConfig(Section):
     "How success is measured."
     tasks: int = Field(0, ge=0, description="number of held-out tasks; 0 for all")
     temperature: float = Field(0.0, ge=0, description="0 is greedy")
+    max_new_tokens: int = Field(0, ge=0, description="largest number of tokens sampled in one turn; 0: as in training")
+    repetition_penalty: float = Field(1.0, gt=0, description="above 1, tokens that the episode already holds become less likely")
+    stop: list[str] = Field([], description="texts that end a turn, besides the template's own end")
     constrained: bool = Field(False, description="hold every turn to a well-formed call of an offered tool or an answer; needs rollout.engine vllm or remote")
 
 # %% ../nbs/00_core/00_config.ipynb #4acdffea

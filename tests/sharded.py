@@ -43,7 +43,7 @@ def episode(prompt: list[int], seed: int) -> Trajectory:
     trajectory = Trajectory.begin(prompt, task_id="toy", key=("", 0, "toy", seed), outcome=Outcome(reward, {}, reward > 0.5, "answer", [], None))
     for n in (4, 3 + seed % 4):
         trajectory.append_sampled(ids(n), [-3.0] * n)
-        if n == 4: trajectory.append_observation(ids(3))
+        if n == 4: trajectory.append_given(ids(3))
     return trajectory.check()
 
 

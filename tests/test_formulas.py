@@ -32,7 +32,7 @@ def episode(group: int, sample: int, reward: float, noise: float, cut: bool) -> 
     for last in (False, True):
         ids = words() + [1] * (last and not cut)
         t.append_sampled(ids, [0.0] * len(ids))
-        if not last: t.append_observation(words())
+        if not last: t.append_given(words())
     with torch.no_grad(): logq = model()(torch.tensor([t.ids])).logits[0].log_softmax(-1)
     for i, sampled in enumerate(t.sampled):
         if sampled: t.logprobs[i] = min(logq[i - 1, t.ids[i]].item() + noise * torch.randn(1, generator=g).item(), 0.0)

@@ -90,12 +90,14 @@ class Episode:
         self,
         text: str,  # one turn of the policy, without its end token
         truncated: bool = False,  # the text was cut off, so nothing in it is carried out
+        forced: bool = False,  # the turn was written for the policy
     ) -> Step:
         "Plays one turn."
         if self.done: return Step([], True)
         if self._lease is None: raise RuntimeError("start the episode before its first step")
         turn = self.record.turns
         self.record.turns += 1
+        if forced: self.record.forced.append(turn)
         if truncated:
             self.end = "truncated"
             return Step([], True)

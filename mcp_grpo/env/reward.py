@@ -7,8 +7,8 @@ __all__ = ['MAX_STATEMENT', 'MONTHS', 'SCALES', 'GRAMMAR', 'HEDGES', 'HEDGING_PA
            'GROUP_TERMS', 'ToolEvent', 'Record', 'Invalid', 'same_argument', 'shows', 'matched', 'same_answer',
            'Context', 'states', 'gives', 'declines', 'follow', 'needs_state', 'has_evidence', 'within_limits',
            'succeeded', 'Term', 'term', 'success', 'arguments', 'tool', 'malformed', 'order', 'must_call', 'facts',
-           'state', 'well_formed', 'efficiency', 'forced', 'turn_cost', 'GroupTerm', 'group_term', 'open_terms',
-           'score', 'reward_of', 'total']
+           'state', 'well_formed', 'efficiency', 'unanswered', 'forced', 'turn_cost', 'GroupTerm', 'group_term',
+           'open_terms', 'score', 'reward_of', 'total']
 
 # %% ../../nbs/04_env/01_reward.ipynb #7a3715a5
 import functools
@@ -49,6 +49,7 @@ class Record:
     events: list[ToolEvent] = field(default_factory=list)  # in the order called
     answer: str | None = None  # the final answer, None if none was given
     malformed: list[int] = field(default_factory=list)  # turns that could not be read
+    forced: list[int] = field(default_factory=list)  # turns whose call was written for the policy
     turns: int = 0  # policy turns taken
     state_before: str | None = None  # what the state check's tool returned at the start, None if there was nothing to read
     state: str | None = None  # what it returned at the end, None if it was not called
@@ -609,9 +610,14 @@ def efficiency(task: Task, record: Record) -> float:
     return -min(1.0, max(0, len(record.events) - len(task.tool_sequence)) / task.max_turns)
 
 @term(weight=0, low=-1.0, high=0.0)
-def forced(task: Task, record: Record) -> float:
+def unanswered(task: Task, record: Record) -> float:
     "-1 if the environment had to end the episode, because the policy gave no answer."
     return -float(record.answer is None)
+
+@term(weight=.1, low=-math.inf, high=0.0)
+def forced(task: Task, record: Record) -> list:
+    "-1 for every call that was written for the policy, see `rollout.force_rate`."
+    return [(turn, -1.0) for turn in record.forced]
 
 @term(weight=0, low=-1.0, high=0.0)
 def turn_cost(task: Task, record: Record) -> list:

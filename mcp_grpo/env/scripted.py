@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'ADVERSARIES', 'ScriptedPolicy', 'Replay', 'Reactive', 'shown_call', 'gold_answer', 'oracle_turns',
-           'policy', 'oracle', 'null', 'always_decline', 'echo_prompt', 'echo_last_result', 'all_candidates',
-           'wrong_answer', 'odd_numbers', 'random_json', 'spam_tools', 'post_candidates', 'forged_result', 'play',
-           'play_all', 'play_all_sync']
+           'next_call', 'policy', 'oracle', 'null', 'always_decline', 'echo_prompt', 'echo_last_result',
+           'all_candidates', 'wrong_answer', 'odd_numbers', 'random_json', 'spam_tools', 'post_candidates',
+           'forged_result', 'play', 'play_all', 'play_all_sync']
 
 # %% ../../nbs/04_env/04_scripted.ipynb #215ea15c
 import random
@@ -18,7 +18,7 @@ from ..client.pool import Pool, together
 from ..client.session import run_sync
 from .action import Call, prompt_messages, render_answer, render_call, render_calls
 from .episode import Episode, Outcome
-from .reward import same_argument
+from .reward import Record, matched, same_argument
 from ..servers.world import open_world
 from ..task import OfferedTool, Task, TaskError
 
@@ -84,6 +84,16 @@ def oracle_turns(
     turns: dict[int, list[Call]] = {}
     for step in task.tool_sequence: turns.setdefault(step["step"], []).append(shown_call(step, task.tools))
     return [*(render_calls(calls, form) for calls in turns.values()), gold_answer(task)]
+
+def next_call(
+    task: Task,
+    record: Record,  # of the episode so far
+    form: str = "hermes",  # of calls, one of FORMS
+) -> str | None:
+    "The first needed call that was not made yet, as the policy would have to write it; None if all were made."
+    made = matched(task, record)
+    left = (step for i, step in enumerate(task.tool_sequence) if i not in made)
+    return next((render_call(shown_call(step, task.tools), form) for step in left), None)
 
 # %% ../../nbs/04_env/04_scripted.ipynb #dce134f8
 POLICIES: dict[str, Callable[[Task], ScriptedPolicy]] = {}  # by name

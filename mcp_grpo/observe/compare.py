@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client.pool import Pool, open_pool
-from ..config import Config, ConfigError, find_path, load_config, project_root, read_config, settle_data
+from ..config import Config, ConfigError, find_path, load_config, preset_path, project_root, read_config, read_settings, settle_data
 from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
-from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, keep_evaluation, paired_rounds, scripted_writer
+from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, paired_rounds, scripted_writer
 from .track import run_overrides
 from .view import Table
 from ..rollout.collect import collect_sync
-from ..rollout.engine import Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
 
@@ -28,15 +27,17 @@ def open_evaluation(
     tasks: str = "",  # a task file; empty: the held-out tasks of the run, or the packaged ones
     servers: str = "",  # a JSON file with an mcpServers table; empty: those of the run, or the embedded ones
     settings: list[str] = (),  # "section.key=value"
+    mode: str = "",  # a preset that says how to sample, such as evaluation
 ) -> Config:
     "The configuration with which a policy is evaluated. Raises `ConfigError`."
     overrides, run = run_overrides(servers, settings=settings), Path(policy) / "config.yaml"
     data = {"data": {"heldout": tasks}} if tasks else {}
+    preset = {name: part for name, part in read_settings(preset_path(mode)).items() if name in ("rollout", "evaluate")} if mode else {}
     if run.is_file():
         if not (Path(policy) / "model").is_dir(): raise ConfigError(f"the run {policy} has no trained model yet: let it end, or go on with it by mcp-grpo train --resume.")
-        return read_config(run, overrides, model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"}, parallel={"deepspeed": "", "processes": 0}, **data)
-    limits = {} if servers or not tasks else {"rollout": {"max_tokens": 0, "max_new_tokens": 0}}
-    return load_config("cpu", overrides, **data, **limits, **({} if policy in POLICIES else {"model": {"name": policy}}))
+        return read_config(run, overrides, model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"}, parallel={"deepspeed": "", "processes": 0}, **data, **preset)
+    limits = {} if servers or not tasks else {"max_tokens": 0, "max_new_tokens": 0}
+    return load_config("cpu", overrides, **data, **preset | {"rollout": limits | preset.get("rollout", {})}, **({} if policy in POLICIES else {"model": {"name": policy}}))
 
 
 def evaluate_policy(
@@ -44,21 +45,24 @@ def evaluate_policy(
     tasks: str = "",
     servers: str = "",
     rounds: int = 1,  # how often each task is played
-    temperature: float | None = None,  # None: 0 for one round, else 1
+    temperature: float | None = None,  # None: as `evaluate.temperature` says, or 1 for several rounds where that is 0
     endpoint: str = "",  # base URL of an OpenAI-compatible endpoint
     number: int = 0,  # tasks to play; 0: all
     settings: list[str] = (),
     progress: Callable[[int, int], None] | None = None,  # called with the number of episodes played, and of all
     folder: str | Path = "",  # below which evaluations are kept; empty: outputs
+    mode: str = "",  # a preset that says how to sample
 ) -> tuple[Rounds, Path]:  # and the folder of its episodes
     "Play tasks with any policy, and keep what came of it."
-    cfg = open_evaluation(policy, tasks, servers, settings)
+    cfg = open_evaluation(policy, tasks, servers, settings, mode)
     settle_data(cfg)
-    path, heat = cfg.data.heldout, temperature if temperature is not None else float(rounds > 1)
+    path, how = cfg.data.heldout, cfg.evaluate
+    how.temperature = temperature if temperature is not None else how.temperature or float(rounds > 1)
+    if endpoint and how.repetition_penalty != 1: raise ConfigError("evaluate.repetition_penalty is no setting of an OpenAI-compatible endpoint: add --set evaluate.repetition_penalty=1.")
     with open_pool(cfg, project_root()) as pool:
         loaded = complete_tasks_sync(choose(read_tasks(find_path(path, "task file"), cfg.data.server_names), number), pool, path, cfg.data.server_names)
-        if endpoint or policy in POLICIES: play = lambda part: evaluate_text(endpoint_writer(policy, endpoint, heat) if endpoint else scripted_writer(policy), part, pool, rounds)
-        else: play = play_model(cfg, pool, loaded, rounds, heat)
+        if endpoint or policy in POLICIES: play = lambda part: evaluate_text(endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop) if endpoint else scripted_writer(policy), part, pool, rounds)
+        else: play = play_model(cfg, pool, loaded, rounds)
         episodes = []
         for start in range(0, len(loaded), max(1, 64 // rounds)):
             episodes += play(loaded[start:start + max(1, 64 // rounds)])
@@ -67,7 +71,7 @@ def evaluate_policy(
     return Rounds.of_episodes(episodes), place
 
 
-def play_model(cfg: Config, pool: Pool, tasks: list[Task], rounds: int, temperature: float) -> Callable[[list[Task]], list[Trajectory]]:
+def play_model(cfg: Config, pool: Pool, tasks: list[Task], rounds: int) -> Callable[[list[Task]], list[Trajectory]]:
     "A function that plays tasks with the configured model."
     from mcp_grpo.model.policy import check_model, open_policy, plan_run
     from mcp_grpo.rollout.chat import open_chat
@@ -76,9 +80,10 @@ def play_model(cfg: Config, pool: Pool, tasks: list[Task], rounds: int, temperat
     chat = open_chat(cfg, check_model(cfg))
     settle_room(cfg, tasks, pool, chat)
     engine = open_engine(cfg, open_policy(cfg, plan_run(cfg)))
-    sampling = Sampling(temperature, cfg.rollout.max_new_tokens, tuple(chat.end_ids))
+    sampling = evaluation_sampling(cfg.evaluate, cfg.rollout, chat)
     def play(part: list[Task]) -> list[Trajectory]:
-        groups = collect_sync(part, engine, pool, chat, sampling, samples=rounds, run="evaluate", max_tokens=cfg.rollout.max_tokens, seed=cfg.seed)
+        groups = collect_sync(part, engine, pool, chat, sampling, samples=rounds, run="evaluate", max_tokens=cfg.rollout.max_tokens, seed=cfg.seed,
+                              constrained=cfg.evaluate.constrained)
         return [episode for group in groups for episode in group]
     return play
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'Z', 'Writer', 'wilson', 'Unit', 'make_units', 'Evaluation', 'paired_difference', 'Rounds', 'paired_rounds',
-           'choose', 'evaluate', 'evaluate_async', 'play_text', 'evaluate_text_async', 'evaluate_text',
-           'scripted_writer', 'endpoint_writer', 'keep_evaluation']
+           'choose', 'evaluate', 'evaluation_sampling', 'evaluate_async', 'play_text', 'evaluate_text_async',
+           'evaluate_text', 'scripted_writer', 'endpoint_writer', 'keep_evaluation']
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import json
@@ -223,11 +223,20 @@ def evaluate(
     return run_sync(evaluate_async, engine, tasks, pool, chat, cfg, rollout, run, seed, at_once)
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #82ff6e92
+def evaluation_sampling(
+    cfg: EvaluateConfig,
+    rollout: RolloutConfig,  # max_new_tokens
+    chat: Chat,  # of the policy
+) -> Sampling:
+    "How the turns of an evaluation are sampled."
+    return Sampling(cfg.temperature, cfg.max_new_tokens or rollout.max_new_tokens, tuple(chat.end_ids), repetition_penalty=cfg.repetition_penalty, stop=tuple(cfg.stop))
+
+
 async def evaluate_async(engine: Engine, tasks: list, pool: Pool, chat: Chat, cfg: EvaluateConfig, rollout: RolloutConfig | None = None,
                          run: str = "evaluate", seed: int = 0, at_once: int = 112) -> Evaluation:
     "The async twin of `evaluate`."
     rollout, tasks = rollout or RolloutConfig(), choose(tasks, cfg.tasks)
-    sampling = Sampling(cfg.temperature, rollout.max_new_tokens, tuple(chat.end_ids))
+    sampling = evaluation_sampling(cfg, rollout, chat)
     found = []
     for start in range(0, len(tasks), at_once):
         groups = await collect(tasks[start:start + at_once], engine, pool, chat, sampling, run=run, max_tokens=rollout.max_tokens, seed=seed, constrained=cfg.constrained)
@@ -295,6 +304,7 @@ def endpoint_writer(
     base_url: str,  # such as http://127.0.0.1:8000/v1
     temperature: float = 0.0,
     max_tokens: int = 1024,  # of a turn
+    stop: list[str] = (),  # texts that end a turn
     tries: int = 3,  # of each request
     timeout: float = 120,  # seconds of a request
 ) -> Writer:
@@ -306,6 +316,7 @@ def endpoint_writer(
 
     async def ask(messages: list[dict]) -> str:
         asked, why = {"model": model, "messages": list(map(shown, messages)), "temperature": temperature, "max_tokens": max_tokens}, ""
+        if stop: asked["stop"] = list(stop)
         async with httpx2.AsyncClient(headers=headers, timeout=timeout) as client:
             for attempt in range(tries):
                 if attempt: await anyio.sleep(2.0 ** attempt)

@@ -158,9 +158,9 @@ def segments(
     return [(who, tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False)) for who, start, end in spans]
 
 # %% ../../nbs/09_observe/02_view.ipynb #efe78a45
-COLOURS = {"prompt": "#8884", "policy": "#2a72", "tool": "#27c2"}  # background by writer, translucent for dark themes
+COLOURS = {"prompt": "#8884", "policy": "#2a72", "forced": "#a2a2", "tool": "#27c2"}  # background by writer, translucent for dark themes
 
-MARKS = {"prompt": ("bright_black", "prompt"), "policy": ("yellow", "policy wrote"), "tool": ("blue", "tools answered")}  # colour and title of a box on a terminal
+MARKS = {"prompt": ("bright_black", "prompt"), "policy": ("yellow", "policy wrote"), "forced": ("magenta", "written for the policy"), "tool": ("blue", "tools answered")}  # colour and title of a box on a terminal
 
 class Reading:
     "One or several trajectories to read: coloured in a notebook and by the command, plain as text."

@@ -25,10 +25,14 @@ class Sampling:
     max_new_tokens: int = 72  # >= 1; the most tokens of this turn
     stop_ids: tuple[int, ...] = ()  # sampling one of these ends the turn; the stop token is kept as its last
     pattern: str = ""  # a regular expression that the turn has to match; for evaluation and warm start, by vLLM only
+    repetition_penalty: float = 1.0  # > 0; above 1, tokens that the episode already holds become less likely (Keskar et al. 2019); for evaluation
+    stop: tuple[str, ...] = ()  # texts that end a turn; the collection cuts it after the first; for evaluation
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature is {self.temperature}: give a finite number, 0 for greedy.")
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise ValueError(f"repetition_penalty is {self.repetition_penalty}: give a finite number above 0, 1 for none.")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a turn needs room for one token at least.")
 

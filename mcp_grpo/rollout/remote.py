@@ -140,6 +140,7 @@ class RemoteEngine:
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         version, episode = self.version, key[:-1]
         asked = dict(temperature=sampling.temperature, max_tokens=sampling.max_new_tokens, stop_token_ids=list(sampling.stop_ids), logprobs=0, seed=noise)
+        if sampling.repetition_penalty != 1: asked["repetition_penalty"] = sampling.repetition_penalty
         if sampling.pattern: asked["structured_outputs"] = {"regex": sampling.pattern}
         if not self.running: self.busy_since = time.perf_counter()
         self.running += 1

@@ -194,7 +194,7 @@ class SlotTable:
         "begin": np.int64, "limit": np.int64,  # where the turn began; the length at which it must end
         "waits_for": np.int64,  # the slot of the first of the group, which is fed for this one too; -1 for none
         "group": np.int64, "group_prefix": np.int64,  # the prefix group; number of tokens that its members have in common
-        "stop_row": np.int64, "temperature": np.float32,  # how the turn is sampled
+        "stop_row": np.int64, "temperature": np.float32, "penalty": np.float32,  # how the turn is sampled
         "used": np.int64, "running": bool,  # clock of the last admission; whether a turn is being sampled
     }
 

@@ -22,14 +22,14 @@ class TurnSpan:
     "The tokens of one turn, ids[start:end]."
     start: int  # first token
     end: int  # one past the last
-    role: str  # "policy" (sampled) | "tool" (given)
-    version: int = -1  # of the weights that sampled it; -1 for a tool's
-    finish: str = ""  # "stop" | "length"; empty for a tool's
+    role: str  # "policy" (sampled) | "forced" (written for the policy) | "tool" (given)
+    version: int = -1  # of the weights that sampled it; -1 if none did
+    finish: str = ""  # "stop" | "length"; empty if it was not sampled
 
 @dataclass
 class TurnText:
     "The text of one turn, for a reader; nothing is computed from it."
-    role: str  # "prompt" | "policy" | "tool"
+    role: str  # "prompt" | "policy" | "forced" | "tool"
     text: str  # decoded, with the markers of the template
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #19c2106a
@@ -68,9 +68,9 @@ class Trajectory(BaseModel):
         self.sampled.extend([1] * len(ids))
         self.logprobs.extend(logprobs)
 
-    def append_observation(self, ids: list[int]):
-        "Append a tool's turn: the tokens the model is given to read."
-        self.turns.append(TurnSpan(len(self.ids), len(self.ids) + len(ids), "tool"))
+    def append_given(self, ids: list[int], role: str = "tool"):
+        "Append tokens that the model is given to read: a tool's turn, or a turn that was written for the policy."
+        self.turns.append(TurnSpan(len(self.ids), len(self.ids) + len(ids), role))
         self.ids.extend(ids)
         self.sampled.extend([0] * len(ids))
         self.logprobs.extend([0.0] * len(ids))

@@ -220,7 +220,7 @@ class VLLMEngine:
         self.wake()
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         params = SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_new_tokens, stop_token_ids=list(sampling.stop_ids), ignore_eos=True,
-                                logprobs=0, seed=noise, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY,
+                                repetition_penalty=sampling.repetition_penalty, logprobs=0, seed=noise, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY,
                                 structured_outputs=StructuredOutputsParams(regex=sampling.pattern) if sampling.pattern else None)
         turn.version = self.version
         try: self.engine.add_request(id, {"prompt_token_ids": list(prompt)}, params, lora_request=self.adapter)

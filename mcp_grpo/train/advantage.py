@@ -59,7 +59,7 @@ class Played:
         t: Trajectory,  # with a valid reward
     ) -> "Played":
         "Reduce a trajectory to its sampled tokens."
-        starts = [turn.start for turn in t.turns if turn.role == "policy"]
+        starts = [turn.start for turn in t.turns if turn.role != "tool"]
         turn = torch.tensor([max(bisect_right(starts, i) - 1, 0) for i, sampled in enumerate(t.sampled) if sampled], dtype=torch.long)
         rewards = torch.zeros(len(turn), dtype=torch.float64)
         credited = sum(t.outcome.rewards.values(), [])

@@ -214,7 +214,8 @@ class Trainer:
         cfg, r = self.cfg, self.cfg.rollout
         tasks = choose_tasks(self.tasks, cfg.train, cfg.seed, step)
         mine = collect_sync(tasks, self.engine, self.pool, self.chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="train",
-                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=r.num_parallel_envs, weights=cfg.reward.weights)
+                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=r.num_parallel_envs,
+                            force_rate=r.force_rate, weights=cfg.reward.weights)
         played = self.world.gather(mine)
         groups = [sum((groups[i] for groups in played), []) for i in range(len(tasks))]
         if not judged(cfg.reward): return groups
