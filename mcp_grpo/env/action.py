@@ -480,8 +480,15 @@ def render_answer(values: Iterable) -> str:
     return f"<answer>{'; '.join(map(str, values))}</answer>"
 
 # %% ../../nbs/04_env/00_action.ipynb #6cdd3f04
-_JSON_VALUE = r'("([^"\\\n]|\\["\\/bfnrt])*"|-?[0-9]+(\.[0-9]+)?|true|false|null)'
-_VALUES = {"pythonic": _JSON_VALUE.replace("true|false|null", "True|False|None"), "xml": r"[^<]*"}  # by form; the others write JSON
+_VALUES = {"string": r'"([^"\\\n]|\\["\\/bfnrt])*"', "number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}  # by type of the schema
+
+def _value_pattern(schema: dict, form: str) -> str:
+    "A value of a type; where the schema names none of the simple ones, a text, a number, true, false or null."
+    if form == "xml": return "[^<]*"
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else kind or []
+    pattern = "|".join(_VALUES[kind] for kind in kinds if kind in _VALUES) or "|".join(_VALUES[kind] for kind in ("string", "number", "boolean", "null"))
+    return f"({pattern.replace('true|false', 'True|False').replace('null', 'None') if form == 'pythonic' else pattern})"
 
 def _escaped_pattern(text: str) -> str:
     "A text as a regular expression."
@@ -491,11 +498,14 @@ def call_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
 ) -> str:  # a regular expression
-    "One call of an offered tool with all its arguments, as `render_call` writes it; values are texts, numbers, true, false or null."
+    "One call of an offered tool with all its arguments, as `render_call` writes it; values have the type that the tool's schema gives them."
     patterns = []
     for tool in offered:
-        text = _escaped_pattern(render_call(Call(tool.name, {name: "@@value@@" for name in tool.arguments}), form))
-        patterns.append(text.replace("@@value@@" if form == "xml" else '"@@value@@"', _VALUES.get(form, _JSON_VALUE)))
+        text = _escaped_pattern(render_call(Call(tool.name, {name: f"@@{i}@@" for i, name in enumerate(tool.arguments)}), form))
+        for i, real in enumerate(tool.arguments.values()):
+            schema = tool.parameters.get("properties", {}).get(real, {})
+            text = text.replace(f"@@{i}@@" if form == "xml" else f'"@@{i}@@"', _value_pattern(schema, form))
+        patterns.append(text)
     return f"({'|'.join(patterns)})"
 
 def turn_pattern(
