@@ -12,7 +12,6 @@ __all__ = ['CATEGORIES', 'MOST_STEPS', 'TYPES', 'SCRIPTS', 'bfcl', 'read_lines',
 import ast
 import functools
 import importlib.resources
-import inspect
 import json
 import threading
 from collections.abc import Callable
