@@ -44,7 +44,7 @@ test: export PYTHONDONTWRITEBYTECODE =   # hundreds of processes import the same
 test: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/nbdev_test --path nbs --n_workers 2
-	$(BIN)/python -m pytest tests -n 3 --dist worksteal
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal
 
 DATA_TO = .
 data: $(READY)

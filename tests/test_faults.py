@@ -15,9 +15,17 @@ from mcp_grpo.client.tape import Tape
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 import leaky
-from fault_table import CASES, changed_tools, faulty, killed_parent, server_processes, table_row, until
+from fault_table import CASES, changed_tools, faulty, here_already, killed_parent, server_processes, table_row, until
 
 TRIALS = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left():
+    "What the tests of this module started is gone when they are through."
+    others = here_already()
+    yield
+    assert anyio.run(until, lambda: not server_processes(others))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
@@ -294,6 +302,3 @@ def test_planted_secrets_can_be_found(tmp_path):
 def test_a_secret_in_a_tool_list_is_cut_out():
     async def use(lease): return lease.tools("faulty")["ok"].description
     assert anyio.run(with_lease, faulty(env={"PHRASE_TOKEN": "as it came"}), use) == "The text, [redacted]."
-
-
-def test_nothing_is_left(): assert anyio.run(until, lambda: not server_processes())

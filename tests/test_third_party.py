@@ -10,7 +10,7 @@ from mcp_grpo.env.scripted import play_all
 from mcp_grpo.tasks.explore import explore
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
-from fault_table import server_processes, until
+from fault_table import here_already, server_processes, until
 from third_party import episodes_at_once, third_party
 
 STATEFUL = ("filesystem", "memory", "git", "motherduck", "sqlite")
@@ -34,11 +34,10 @@ def server(servers, request):
 
 async def with_pool(server, use):
     "What `use(pool)` returns; afterwards no process is left."
-    before = {p.pid for p in server_processes()}  # such as the sandbox of another test
-    def left(): return [p for p in server_processes() if p.pid not in before]
+    others = here_already()
     with anyio.fail_after(400):
         async with Pool({server.spec.name: server.spec}) as pool: found = await use(pool)
-    assert await until(lambda: not left()), [p.cmdline() for p in left()]
+    assert await until(lambda: not server_processes(others)), [p.cmdline() for p in server_processes(others)]
     return found
 
 

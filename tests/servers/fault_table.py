@@ -96,14 +96,19 @@ def alive(pid: int) -> bool:
     except psutil.NoSuchProcess: return False
 
 
-def server_processes() -> list[psutil.Process]:
-    "What this process started and what those started, but for the fork servers."
+def server_processes(but: set[int] = frozenset()) -> list[psutil.Process]:
+    "What this process started and what those started, but for the fork servers and the processes `but`, such as the sandbox of another test."
     me, found = psutil.Process(), []
     for child in me.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             is_fork_server = child.ppid() == me.pid and any(word.endswith("zygote.py") for word in child.cmdline())
-            if not is_fork_server and child.status() != psutil.STATUS_ZOMBIE: found.append(child)
+            if not is_fork_server and child.pid not in but and child.status() != psutil.STATUS_ZOMBIE: found.append(child)
     return found
+
+
+def here_already() -> set[int]:
+    "The processes that `server_processes` finds now."
+    return {process.pid for process in server_processes()}
 
 
 async def until(condition, seconds: float = 60.0) -> bool:
@@ -136,7 +141,7 @@ async def trial(pool: Pool, case: Case) -> tuple[str, float]:
 
 async def table_row(case: Case, trials: int) -> dict:
     "Many trials: how many ended as they should, the complaints, and the worst seconds, lag and memory."
-    outcomes = []
+    outcomes, others = [], here_already()
     async with Pool({"faulty": faulty(timeout=case.timeout)}) as pool:
         await pool.warm({"faulty": 2 * case.at_once})
         await trial(pool, QUIET)  # what is imported or compiled once is no matter of the fault
@@ -144,9 +149,9 @@ async def table_row(case: Case, trials: int) -> dict:
             async with Lag() as lag:
                 while len(outcomes) < trials:
                     outcomes += await together(lambda _: trial(pool, case), range(min(case.at_once, trials - len(outcomes))))
-    clean = await until(lambda: not server_processes())
-    complaints = [wrong for wrong, _ in outcomes if wrong] + ([] if clean else [f"left: {[p.cmdline() for p in server_processes()]}"])
-    return {"what": case.what, "trials": trials, "held": sum(not wrong for wrong, _ in outcomes), "left": 0 if clean else len(server_processes()),
+    clean = await until(lambda: not server_processes(others))
+    complaints = [wrong for wrong, _ in outcomes if wrong] + ([] if clean else [f"left: {[p.cmdline() for p in server_processes(others)]}"])
+    return {"what": case.what, "trials": trials, "held": sum(not wrong for wrong, _ in outcomes), "left": 0 if clean else len(server_processes(others)),
             "complaints": complaints, "seconds": max(seconds for _, seconds in outcomes), "lag": lag.wall, "computing": lag.computing, "mb": memory.mb}
 
 
@@ -160,7 +165,7 @@ async def refusal(pool: Pool) -> str:
 
 async def changed_tools(trials: int, approved: str) -> dict:
     "A tool list that changes: between runs, where it was pinned, and under a running pool, where episodes that began before go on."
-    held, complaints = 0, []
+    held, complaints, others = 0, [], here_already()
     with tempfile.TemporaryDirectory() as folder:
         version = Path(folder)/"version"
         for _ in range(trials):
@@ -175,8 +180,8 @@ async def changed_tools(trials: int, approved: str) -> dict:
             right = (bool(under_way), kept, "pin" in next_run, unpinned) == (True, "mine", True, "")
             held += right
             if not right: complaints.append(f"under way: {under_way!r}; kept: {kept!r}; pinned: {next_run!r}; not pinned: {unpinned!r}")
-    clean = await until(lambda: not server_processes())
-    return {"what": "changed tool list", "trials": trials, "held": held, "left": 0 if clean else len(server_processes()), "complaints": complaints}
+    clean = await until(lambda: not server_processes(others))
+    return {"what": "changed tool list", "trials": trials, "held": held, "left": 0 if clean else len(server_processes(others)), "complaints": complaints}
 
 
 def killed_parent(seconds: float = 60.0) -> str:
