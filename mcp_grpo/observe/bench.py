@@ -68,7 +68,7 @@ class Benchmark:
         peer: str = "",  # what it was compared with
     ) -> None:
         "Add and print one figure."
-        if isinstance(value, float): value = round(value, 4)
+        if isinstance(value, float): value = round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
         holds = meets(value, goal) if holds is None else bool(holds)
         self.rows.append(dict(id=id, what=what, value=value, unit=unit, goal=goal, holds=holds, peer=peer))
         print(f"{id:4} {what}: {value} {unit} (goal {goal})" + ("" if holds else "  NOT MET") + (f"; {peer}" if peer else ""))
