@@ -203,7 +203,7 @@ def _blocks_backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale
     return g_q, g_k, g_v
 
 # %% ../../nbs/06_model/03_tree.ipynb #207c7123
-KEEP = 1024  # a chunk with more keys than this is computed by blocks
+KEEP = 640  # a chunk with more keys than this is computed by blocks
 
 class _TreeAttention(torch.autograd.Function):
     "Attention of every chunk, forwards and backwards; `[tokens, heads, dim]` in and out."
