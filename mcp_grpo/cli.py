@@ -237,8 +237,7 @@ def evaluate(
     from mcp_grpo.observe.compare import evaluate_policy, rounds_table
     if tasks.partition(":")[0] == "bfcl":
         from mcp_grpo.interop.bfcl import evaluate_bfcl
-        heat = [f"evaluate.temperature={temperature}"] if temperature is not None else []
-        found, place = evaluate_bfcl(policy, tasks.partition(":")[2], rounds, number, endpoint, [*heat, *settings], counter(policy), mode=mode)
+        found, place = evaluate_bfcl(policy, tasks.partition(":")[2], rounds, number, endpoint, settings, counter(policy), mode=mode, temperature=temperature)
     else: found, place = evaluate_policy(policy, tasks, servers, rounds, temperature, endpoint, number, settings, progress=counter(policy), mode=mode)
     show_on_terminal(rounds_table(found))
     print(f"The episodes are in {place}: mcp-grpo show {place}")

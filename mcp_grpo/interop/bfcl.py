@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['CATEGORIES', 'MOST_STEPS', 'TYPES', 'SCRIPTS', 'bfcl', 'read_lines', 'Conversation', 'read_conversations',
            'json_schema', 'service_tools', 'new_service', 'as_text', 'service_server', 'open_services', 'as_source',
-           'as_call', 'import_services', 'check', 'offered_tools', 'Talk', 'oracle', 'null', 'begin', 'talk_in_text',
+           'as_call', 'used_services', 'check', 'offered_tools', 'Talk', 'oracle', 'null', 'begin', 'talk_in_text',
            'talk_in_tokens', 'model_player', 'text_player', 'evaluate_async', 'evaluate_bfcl']
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #2a4b8430
 import ast
+import copy
 import functools
 import importlib.resources
 import json
@@ -31,7 +32,7 @@ from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import Call, observation, parse_action, prompt_messages, render_calls, tool_prompt
 from ..env.episode import Outcome, Step
 from ..env.reward import ToolEvent
-from ..observe.compare import open_evaluation
+from ..observe.compare import open_evaluation, settle_sampling
 from ..observe.evaluate import Rounds, endpoint_writer, evaluation_sampling, keep_evaluation
 from ..rollout.chat import Chat
 from ..rollout.collect import opening_ids, play_turns
@@ -109,7 +110,7 @@ def new_service(service: str, state: dict, long_context: bool):
     "An object of the package's class, in the state that a conversation begins with."
     backend = bfcl(".constants.executable_backend_config")
     made = getattr(import_module(backend.CLASS_FILE_PATH_MAPPING[service]), service)()
-    if service not in backend.STATELESS_CLASSES: made._load_scenario(json.loads(json.dumps(state)), long_context=long_context)
+    if service not in backend.STATELESS_CLASSES: made._load_scenario(copy.deepcopy(state), long_context=long_context)
     return made
 
 
@@ -165,13 +166,13 @@ def as_call(
 ) -> Call:
     "The inverse of `as_source`; arguments without a name get that of the method's parameter."
     node = ast.parse(source.strip(), mode="eval").body
-    tool = next(tools[node.func.id] for name in import_services() if node.func.id in (tools := service_tools(name)))
+    tool = next(tools[node.func.id] for name in used_services() if node.func.id in (tools := service_tools(name)))
     arguments = dict(zip(tool.input_schema["properties"], map(ast.literal_eval, node.args)))
     return Call(tool.name, arguments | {word.arg: ast.literal_eval(word.value) for word in node.keywords})
 
 
 @functools.cache
-def import_services() -> tuple[str, ...]:
+def used_services() -> tuple[str, ...]:
     "The services that the multi-turn conversations use."
     return tuple(sorted({service for category in CATEGORIES for row in read_lines(f"BFCL_v4_multi_turn_{category}.json") for service in row["involved_classes"]}))
 
@@ -364,6 +365,7 @@ def evaluate_bfcl(
     progress: Callable[[int, int], None] | None = None,  # called with the number of conversations played, and of all
     folder: str | Path = "",  # below which evaluations are kept; empty: outputs
     mode: str = "",  # a preset that says how to sample
+    temperature: float | None = None,  # as for `settle_sampling`
 ) -> tuple[Rounds, Path]:  # and the folder of its episodes
     "Play conversations with any policy, and keep what came of it."
     conversations = read_conversations(categories, number)
@@ -371,7 +373,7 @@ def evaluate_bfcl(
     else:
         limits = ["rollout.max_tokens=16384", "rollout.max_new_tokens=512", "rollout.deterministic=false"]
         cfg = open_evaluation(policy, settings=[*limits, *settings], mode=mode)
-        how = cfg.evaluate
+        how = settle_sampling(cfg, rounds, temperature, endpoint)
         play = text_player(lambda c: endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)(None)) if endpoint else model_player(cfg)
     episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress)
     place = keep_evaluation(f"{policy} at {endpoint}" if endpoint else policy, episodes, "bfcl" + f":{categories}" * bool(categories), folder or project_root() / "outputs")
