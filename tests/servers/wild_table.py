@@ -115,12 +115,12 @@ def mode_row(mode: Mode) -> dict:
     with wild_spec(mode) as spec: return anyio.run(play, mode, spec)
 
 
-def complaints(row: dict) -> str:
-    "What does not hold in a row; the time in which a busy machine did not let this process run is no matter of the row."
+def complaints(row: dict, patience: float = 1.0) -> str:
+    "What does not hold in a row, with seconds allowed `patience` times over; the time in which a busy machine did not let this process run is no matter of the row."
     late = row["over"] - min(row["starved"], TIMEOUT)
     found = [row["wrong"]] if row["wrong"] else []
-    if late > GRACE: found.append(f"{row['over']:.2f} s over its timeout")
-    if row["kept"] > KEPT: found.append(f"the loop was kept {row['kept']:.2f} s")
+    if late > GRACE * patience: found.append(f"{row['over']:.2f} s over its timeout")
+    if row["kept"] > KEPT * patience: found.append(f"the loop was kept {row['kept']:.2f} s")
     if (row["mb"] or 0) > MEMORY: found.append(f"{row['mb']:.0f} MB more")
     return "; ".join(found)
 
