@@ -128,6 +128,7 @@ class TrainConfig(Section):
     tasks_per_step: int = Field(14, ge=1, description="tasks, and so groups, per step")
     warmstart_steps: int = Field(0, ge=0, description="supervised steps on the oracle's episodes before the first step, see `train.warmstart`")
     warmstart_lr: float = Field(0.0, ge=0, description="peak learning rate of the warm start; 0: as `lr`")
+    warmstart_pseudonyms: int = Field(0, ge=0, description="times that the warm start plays each task once more, with invented names and codes, see `env.offer`")
     passes: int = Field(2, ge=1, description="optimiser passes over the trajectories of one step")
     optimizer: str = Field("adamw_torch_fused", description="an optimizer of transformers by name, such as adamw_8bit or paged_adamw_8bit (bitsandbytes), adafactor, sgd")
     optimizer_args: dict[str, str] = Field({}, description="settings of the optimizer, as transformers' optim_args takes them")

@@ -51,7 +51,7 @@ class OfferedTool:
 COMPLEXITIES = {"simple": 5, "moderate": 8, "complex": 10}  # default max_turns
 KEEP_UNKNOWN = ConfigDict(extra="allow")
 GROUND_TRUTH = ("task_id", "complexity", "max_turns", "success", "tool_sequence", "limits", "final_reference", "state_check", "judge_rubric")  # fields of a row's ground truth
-EXTRA_INFO = ("family", "pair", "tools", "all_tools_of")  # fields of its extra_info
+EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms")  # fields of its extra_info
 CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all that are given must hold
 
 
@@ -316,6 +316,7 @@ class Task:
     pair: str = Field("", description="tasks with the same pair are scored together")
     extra: dict[str, Any] = Field(default_factory=dict, description="further keys of the row's extra_info")
     all_tools_of: list[str] = Field(default_factory=list, exclude_if=lambda servers: not servers, description="servers of which all tools are offered, under their own names; `*` for all that are configured")
+    pseudonyms: dict[str, str] = Field(default_factory=dict, exclude_if=lambda words: not words, description="words of the task that stand for others -> the words that its servers know")
     judge_rubric: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at")
     kept: dict[str, Any] = Field(default_factory=dict, description="keys of the row that mean nothing to us, each where it stood")
 

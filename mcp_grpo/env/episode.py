@@ -8,15 +8,15 @@ __all__ = ['Step', 'Outcome', 'servers_of', 'Episode']
 # %% ../../nbs/04_env/03_episode.ipynb #d83d5ad4
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
 from ..client.pool import Lease, Pool, together
-from ..client.session import SessionError
+from ..client.session import SessionError, ToolResult
 from ..client.stdio import mark_player
 from .action import Action, Call, observation, parse_action, prompt_messages, resolve, with_texts
-from .offer import offer_tools
+from .offer import offer_tools, with_words
 from .reward import Invalid, Record, ToolEvent, needs_state, reward_of, score, succeeded
 from ..task import OfferedTool, Task
 
@@ -164,10 +164,16 @@ class Episode:
         server, tool, arguments = found
         if self._out_of_order(call.name): return ToolEvent(turn, call.name, server, tool, arguments, f"{call.name} is out of order at the moment; try again", is_error=True)
         if self.form == "xml" and tool in lease.tools(server): arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
-        result = await lease.call(server, tool, arguments)
+        result = await self._ask(lease, server, tool, arguments)
         text = _cut(result.content, self.max_result_chars)
         if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
         return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds)
+
+    async def _ask(self, lease: Lease, server: str, tool: str, arguments: dict) -> ToolResult:
+        "Makes a call in the server's words; the result is in the task's."
+        shown = {word: new for new, word in self.task.pseudonyms.items()}
+        result = await lease.call(server, tool, with_words(arguments, self.task.pseudonyms))
+        return replace(result, content=with_words(result.content, shown))
 
     def _out_of_order(self, name: str) -> bool:
         "Whether the task lets this call of a tool fail (`fails_first`)."
@@ -177,7 +183,7 @@ class Episode:
     async def _read_state(self, lease: Lease) -> str | None:
         "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."
         check = self.task.state_check
-        result = await lease.call(check["server"], check["tool"], check["params"])
+        result = await self._ask(lease, check["server"], check["tool"], check["params"])
         if not result.fault: return None if result.is_error else result.content
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None

@@ -8,6 +8,7 @@ __all__ = ['WEIGHTS', 'ENOUGH', 'Scribe', 'oracle_episodes_async', 'oracle_episo
            'look_for_spread']
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #fddedf97
+import itertools
 import math
 import random
 from collections import Counter
@@ -22,6 +23,7 @@ from ..client.pool import Pool
 from ..client.session import run_sync
 from ..config import Config, ConfigError, TrainConfig, writing
 from ..env.action import prompt_messages
+from ..env.offer import with_pseudonyms
 from ..env.scripted import oracle_turns
 from ..model.policy import Policy, loading
 from ..model.tree import why_not
@@ -205,6 +207,8 @@ def warm_start(
     known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
     enough = cfg.train.warmstart_steps * cfg.train.tasks_per_step  # more than that would be played for nothing
     if enough < len(known): known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
+    again = (with_pseudonyms(task, number) for number in range(1, cfg.train.warmstart_pseudonyms + 1) for task in known)
+    known += itertools.islice((task for task in again if task.pseudonyms), enough - len(known))
     episodes = oracle_episodes(known, pool, chat, cfg.rollout.max_tokens)
     rows, losses = supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart_steps // 10)
