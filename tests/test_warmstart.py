@@ -6,7 +6,7 @@ from mcp_grpo.model.policy import open_policy
 
 
 def test_a_short_warm_start_leaves_a_model(tmp_path):
-    done = run(papermill("warmstart.ipynb", tmp_path, {"episodes": 300, "epochs": 1, "copying": 20, "measured": 16, "out": tmp_path/"model"}), tmp_path)
+    done = run(papermill("warmstart.ipynb", tmp_path, {"episodes": 120, "epochs": 1, "copying": 20, "measured": 6, "out": tmp_path/"model"}), tmp_path)
     assert done.returncode == 0, done.said[-3000:]
     printed = (tmp_path/"stdout").read_text()
     assert "100.0% won" in printed and "held out" in printed  # the oracle knows every answer, and the result was measured

@@ -32,15 +32,14 @@ from ..config import nearest
 log = logging.getLogger(__name__)
 
 # %% ../../nbs/01_client/01_guard.ipynb #af085cd3
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any) -> list[str]:
     "Every string in a value, the keys of objects too."
-    if isinstance(value, str): yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _texts(key)
-            yield from _texts(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value: yield from _texts(inner)
+    found, rest = [], [value]
+    for value in rest:  # which grows meanwhile
+        if isinstance(value, str): found.append(value)
+        elif isinstance(value, dict): rest += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)): rest += value
+    return found
 
 def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
     "The value with `rewrite` applied to every string in it."
@@ -280,11 +279,14 @@ def result_size(
     while rest:
         value = rest.pop()
         if isinstance(value, (str, bytes)): size += len(value)
-        elif isinstance(value, BaseModel): rest += vars(value).values()
-        else:
+        elif isinstance(value, dict):
             size += 8
-            if isinstance(value, dict): rest += [*value, *value.values()]
-            elif isinstance(value, (list, tuple)): rest += value
+            rest += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)):
+            size += 8
+            rest += value
+        elif value is None or isinstance(value, (int, float)): size += 8
+        else: rest += vars(value).values() if isinstance(value, BaseModel) else [0]
     return size
 
 # %% ../../nbs/01_client/01_guard.ipynb #5eea157f

@@ -330,12 +330,11 @@ class Session:
             async with self.gate:
                 if not self.alive: return replace(self._ended_fault(), sent=False)
                 began, workdir = perf_counter(), self.process and self.process.workdir
-                result = await self._request(tool, translate(arguments, WORKDIR, workdir) if workdir else arguments)
+                result, size = await self._request(tool, translate(arguments, WORKDIR, workdir) if workdir else arguments)
             if result.fault: self.healthy = False
             shown = result.content, result.structured
             clear = lambda: redact(translate(shown, workdir, WORKDIR) if workdir else shown, self._secrets)
-            large = len(result.content) + result_size(result.structured) > LARGE
-            content, structured = await in_thread(clear) if large else clear()
+            content, structured = await in_thread(clear) if size > LARGE else clear()
             return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
         finally: self._calls -= 1
 
@@ -407,28 +406,30 @@ class Session:
         self._stop.set()
         for scope in list(self._pending): scope.cancel()
 
-    async def _request(self, tool: str, arguments: dict) -> ToolResult:
-        "Make one call, bounded in time; an exception becomes a result."
+    async def _request(self, tool: str, arguments: dict) -> tuple[ToolResult, int]:
+        "Make one call, bounded in time; an exception becomes a result. The second is the size of the server's answer."
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         wait = max(self.pause.left, self.gate.pause.left)
-        if wait > self.spec.timeout: return self._fault("rate_limit", f"the server asked for a pause, of which {wait:.3g} s are left, longer than a call may take")
+        if wait > self.spec.timeout: return self._fault("rate_limit", f"the server asked for a pause, of which {wait:.3g} s are left, longer than a call may take"), 0
         with anyio.move_on_after(self.spec.timeout) as scope:
             self._pending.add(scope)
             try:
                 if wait: await anyio.sleep(wait)
-                return self._result(tool, await self._client.send_request(request, mcp_types.CallToolResult))
+                answer = await self._client.send_request(request, mcp_types.CallToolResult)
+                size = result_size(answer)
+                return self._result(tool, answer, size), size
             except asyncio.CancelledError:  # the server may still be working on the call
                 self.healthy = False
                 raise
             except Exception as e:
-                if (fault := fault_of(e, self.spec.transport)) is None: return ToolResult(str(e), is_error=True)
-                return self._fault(fault, _said(e)) if self.alive else self._ended_fault()
+                if (fault := fault_of(e, self.spec.transport)) is None: return ToolResult(str(e), is_error=True), len(str(e))
+                return self._fault(fault, _said(e)) if self.alive else self._ended_fault(), 0
             finally: self._pending.discard(scope)
-        return self._fault("timeout", f"{tool} took over {self.spec.timeout:g} s") if self.alive else self._ended_fault()
+        return self._fault("timeout", f"{tool} took over {self.spec.timeout:g} s") if self.alive else self._ended_fault(), 0
 
-    def _result(self, tool: str, answer: mcp_types.CallToolResult) -> ToolResult:
+    def _result(self, tool: str, answer: mcp_types.CallToolResult, size: int) -> ToolResult:
         "The result for a server's answer."
-        if (size := result_size(answer)) > self.spec.max_bytes: return self._fault("too_large", f"{tool} answered with {size} bytes")
+        if size > self.spec.max_bytes: return self._fault("too_large", f"{tool} answered with {size} bytes")
         reported = (answer.meta or {}).get(FAULT_KEY) if answer.is_error else None
         if not isinstance(reported, dict) or reported.get("fault") not in FAULTS:
             answer = answer.model_copy(update={"structured_content": finite(answer.structured_content)})
