@@ -276,12 +276,12 @@ def result_size(
 ) -> int:  # characters of all strings in it, and eight for every other value
     "The approximate size of a result, to be compared with a limit."
     size, rest = 0, [result]
-    while rest:
-        value = rest.pop()
+    for value in rest:  # which grows meanwhile
         if isinstance(value, (str, bytes)): size += len(value)
         elif isinstance(value, dict):
             size += 8
-            rest += [*value, *value.values()]
+            for key in value: size += len(str(key))
+            rest += value.values()
         elif isinstance(value, (list, tuple)):
             size += 8
             rest += value
@@ -311,11 +311,14 @@ def _named(value: Any) -> Any:
     if isinstance(value, dict): return {key: _named(inner) for key, inner in value.items()}
     return [_named(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
+_strict = json.JSONEncoder(allow_nan=False)
+
 def finite(
     value: Any,  # a JSON value as Python's parsers read it
 ) -> Any:  # the same object if all its numbers are finite
     "The value with the texts `NaN`, `Infinity` and `-Infinity` for numbers that JSON does not have."
-    try: json.dumps(value, allow_nan=False)
+    if value is None: return value
+    try: _strict.encode(value)
     except ValueError: return _named(value)
     except (TypeError, RecursionError): pass  # not from a JSON text
     return value

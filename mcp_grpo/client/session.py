@@ -432,8 +432,9 @@ class Session:
         if size > self.spec.max_bytes: return self._fault("too_large", f"{tool} answered with {size} bytes")
         reported = (answer.meta or {}).get(FAULT_KEY) if answer.is_error else None
         if not isinstance(reported, dict) or reported.get("fault") not in FAULTS:
-            answer = answer.model_copy(update={"structured_content": finite(answer.structured_content)})
-            return ToolResult(result_text(answer), answer.structured_content, bool(answer.is_error))
+            structured = finite(answer.structured_content)
+            if structured is not answer.structured_content: answer = answer.model_copy(update={"structured_content": structured})
+            return ToolResult(result_text(answer), structured, bool(answer.is_error))
         if isinstance(wait := reported.get("retry_after"), (int, float)): self.pause.extend(wait)
         return self._fault(reported["fault"], result_text(answer))
 
