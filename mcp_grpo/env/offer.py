@@ -301,7 +301,8 @@ def with_pseudonyms(
         found = [new for new in (pseudonym(word, rng) for _ in range(20)) if new not in taken]
         if found: shown[word] = found[0]
     if not shown: return task
+    known = {new: word for new, word in task.pseudonyms.items() if new not in shown} | {new: task.pseudonyms.get(word, word) for word, new in shown.items()}
     sequence = [call | {"params": with_words(call["params"], shown)} for call in task.tool_sequence]
     success = task.success | ({"values": with_words(task.success["values"], shown)} if "values" in task.success else {})
     return replace(task, task_id=f"{task.task_id}~{seed}", prompt=with_words(task.prompt, shown), tool_sequence=sequence, success=success, final_reference=with_words(task.final_reference, shown),
-                   state_check=task.state_check and check | with_words(changed, shown), pseudonyms={new: word for word, new in shown.items()})
+                   state_check=task.state_check and check | with_words(changed, shown), pseudonyms=known)

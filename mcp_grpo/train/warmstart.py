@@ -208,7 +208,7 @@ def warm_start(
     enough = cfg.train.warmstart_steps * cfg.train.tasks_per_step  # more than that would be played for nothing
     if enough < len(known): known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
     again = (with_pseudonyms(task, number) for number in range(1, cfg.train.warmstart_pseudonyms + 1) for task in known)
-    known += itertools.islice((task for task in again if task.pseudonyms), enough - len(known))
+    known = [*known, *itertools.islice((task for task in again if task.pseudonyms), enough - len(known))]
     episodes = oracle_episodes(known, pool, chat, cfg.rollout.max_tokens)
     rows, losses = supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart_steps // 10)
