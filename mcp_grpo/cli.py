@@ -324,16 +324,16 @@ def call(
 
 
 @command
-def doctor(servers: Servers = "", tasks: Tasks = "", mode: Mode = "cpu", settings: Settings = ()):
-    """Say what is missing or broken, and what to do about it: packages, accelerator, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
+def doctor(servers: Servers = "", tasks: Tasks = "", model: Model = "", mode: Mode = "cpu", settings: Settings = ()):
+    """Say what is missing or broken, and what to do about it: packages, accelerator, whether the run fits into its memory, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
 
     \b
-    mcp-grpo doctor --servers mcp.json --tasks tasks/ --mode vllm
+    mcp-grpo doctor --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora
     """
     from mcp_grpo.config import load_config, project_root
     from mcp_grpo.observe.doctor import examine, findings_table
     from mcp_grpo.observe.track import run_overrides
-    found = examine(load_config(mode, run_overrides(servers, tasks, settings=settings)), project_root() / "outputs")
+    found = examine(load_config(mode, run_overrides(servers, tasks, settings=settings), model={"name": model} if model else {}), project_root() / "outputs")
     show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
     print(f"{bad} to mend." if bad else "Nothing to mend.")

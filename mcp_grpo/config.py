@@ -102,7 +102,7 @@ class RolloutConfig(Section):
     tools_as: Literal["auto", "template", "compact", "prompt"] = Field("auto", description="how the tools are shown: by the policy's chat template, as a compact list in the system message, or by the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can show tools, else the list")
     calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field("auto", description="the form in which the policy writes calls; auto finds it in the chat template")
     thinking: bool = Field(True, description="false asks a chat template that knows `enable_thinking` for turns without thoughts")
-    gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="vllm's share of the GPU's memory; on a processor, of 4 GiB for keys and values")
+    gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="share of the GPU's memory for sampling: all that vllm takes, or the keys and values of hf; for vllm on a processor, of 4 GiB for keys and values")
     dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
 
     @model_validator(mode="before")

@@ -351,6 +351,7 @@ class Machine:
     gpus: int = 0  # CUDA devices
     bfloat16: bool = False  # whether its GPUs multiply bfloat16
     packages: frozenset[str] = frozenset()  # which optional packages are installed
+    memory: int = 0  # bytes of its best device; 0: unknown
 
     @classmethod
     def here(cls) -> "Machine":
@@ -360,7 +361,8 @@ class Machine:
         if torch.cuda.is_available(): devices.insert(0, "cuda")
         found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
         if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"): found.discard("bitsandbytes")
-        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found))
+        memory = torch.cuda.get_device_properties(0).total_memory if devices[0] == "cuda" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found), memory)
 
     def device(
         self,

@@ -18,9 +18,9 @@ import torch
 
 from ..config import Config, ConfigError
 from ..model.attention import attention_layout, partial_attention
-from ..model.policy import Policy, PolicyError, Weights
+from ..model.policy import Machine, Policy, PolicyError, Weights
 from .engine import Completion, EngineStats, Key, Sampling, noise
-from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix
+from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix, slots_within
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #355bdcfd
 SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
@@ -125,9 +125,10 @@ class Scheduler:
         max_slots: int = 256,  # the most episodes whose keys and values are kept
         chunk: int = 4096,  # the most tokens of pieces fed in one pass
         stats: EngineStats | None = None,  # counters to increase; None: new ones
+        max_tokens: int = 4096,  # the most tokens of one episode
     ):
         self.cache, self.max_slots, self.chunk, self.stats = cache, max_slots, chunk, stats or EngineStats()
-        self.table, self.clock = SlotTable(), 0
+        self.table, self.clock = SlotTable(max_slots, max_tokens), 0
         self.active: dict[Key, Request] = {}  # by episode: the turns being sampled
         self.stop_rows, self.stops = {}, np.zeros((0, vocab), bool)  # stop ids -> row of `stops`; [rows, vocab] whether a token stops
         self.prefix_key, self.prefix = None, None  # the last prefixes read together, kept for the next pass
@@ -267,7 +268,8 @@ class Scheduler:
 
     def forget(self):
         "Drop all keys and values, because the weights have changed."
-        self.table.num_cached_tokens[:], self.table.group_prefix[:], self.prefix_key = 0, 0, None
+        self.table.num_cached_tokens[:], self.table.group_prefix[:] = 0, 0
+        self.prefix_key, self.prefix = None, None
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #66c4bb35
 def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Completion]]:
@@ -302,7 +304,7 @@ class HFEngine:
         "Start with empty slots and cache and no requests; the counters go on."
         config = self.model.config.get_text_config()
         cache = KVCache(config, self.model.dtype, self.model.device)
-        self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters)
+        self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters, self.max_tokens)
         self.runner = ModelRunner(self.model, cache)
         self.pending: set[Request] = set()  # all requests without a completion
         self.waiting: list[Request] = []  # those of them that have no slot yet
@@ -327,9 +329,16 @@ class HFEngine:
                 self.notify()
 
     def expect(self, episodes: int):
-        "Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for all of them."
+        "Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for all of them. With none left, a GPU's memory is lent to the learner."
         self.expected += episodes
+        if not self.expected and self.model.device.type != "cpu": self.thread.submit(self.lend_memory)
         self.notify()
+
+    def lend_memory(self):
+        "Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes it again."
+        if self.expected or self.pending: return
+        self.scheduler.forget()
+        self.scheduler.cache.clear()
 
     async def release(self, episode: Key):
         "Announce that an episode is over; its slot is freed in the next round."
@@ -404,4 +413,6 @@ def open_hf(
 ) -> HFEngine:
     "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
     if cfg.evaluate.constrained: raise ConfigError("evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern.")
-    return HFEngine(policy.sampler, max_tokens=cfg.rollout.max_tokens, deterministic=cfg.rollout.deterministic)
+    model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
+    if model.device.type == "cuda": slots = min(slots, slots_within(cfg.rollout.gpu_memory * Machine.here().memory, model.config.get_text_config(), model.dtype, longest))
+    return HFEngine(model, slots, longest, cfg.rollout.deterministic)

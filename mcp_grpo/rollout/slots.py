@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Feed', 'make_feed', 'decode_attention', 'piece_attention', 'PrefixGroups', 'grouped_attention', 'slot_attention',
-           'KVCache', 'SlotTable', 'shared_prefix']
+           'KVCache', 'slots_within', 'SlotTable', 'shared_prefix']
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #60a3c446
 from dataclasses import dataclass
@@ -166,6 +166,10 @@ class KVCache(Cache):
         kv[:, :, :old_slots, :, :old] = self.kv
         self.kv = kv
 
+    def clear(self):
+        "Give the memory back; `reserve` takes it again."
+        self.kv = self.kv[:, :, :0, :, :0].clone()
+
     def copy(self, source: int, targets: list[int], length: int):
         "Copy the first `length` positions of one slot to others."
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
@@ -185,6 +189,17 @@ class KVCache(Cache):
 
     def get_seq_length(self, layer_idx=0): return 0
 
+def slots_within(
+    room: float,  # bytes
+    config,  # configuration of the text model
+    dtype: torch.dtype,  # the model's
+    max_tokens: int,  # the most tokens of an episode
+) -> int:  # at least 1
+    "How many slots a cache may have; while it grows, half as much again is taken."
+    cache = KVCache(config, dtype, "meta")
+    cache.reserve(1, max_tokens)
+    return max(1, int(room / (1.5 * cache.kv.nbytes)))
+
 # %% ../../nbs/07_rollout/03_slots.ipynb #4dff9abd
 class SlotTable:
     "The state of all slots, as arrays with one row a slot; slots 0..n-1 are in use."
@@ -198,18 +213,22 @@ class SlotTable:
         "used": np.int64, "running": bool,  # clock of the last admission; whether a turn is being sampled
     }
 
-    def __init__(self):
-        self.n, self.slots, self.capacity = 0, 0, 0
+    def __init__(
+        self,
+        max_slots: int = 256,  # doubling stops here
+        max_tokens: int = 4096,  # and here
+    ):
+        self.n, self.slots, self.capacity, self.most = 0, 0, 0, (max_slots, max_tokens)
         self.episodes: list[Key] = []  # by slot
         self.slot_of: dict[Key, int] = {}  # by episode
         for name, dtype in self.TOKEN_FIELDS.items(): setattr(self, name, np.zeros((0, 0), dtype))
         for name, dtype in self.SLOT_FIELDS.items(): setattr(self, name, np.zeros(0, dtype))
 
     def reserve(self, slots: int, capacity: int):
-        "Grow by doubling."
+        "Grow by doubling, until it is as much as will ever be needed."
         if slots <= self.slots and capacity <= self.capacity: return
-        def grow(have, want): return have if want <= have else max(want, 2 * have, 16)
-        old, self.slots, self.capacity = self.slots, grow(self.slots, slots), grow(self.capacity, capacity)
+        def grow(have, want, most): return have if want <= have else max(want, min(max(2 * have, 16), most))
+        old, self.slots, self.capacity = self.slots, grow(self.slots, slots, self.most[0]), grow(self.capacity, capacity, self.most[1])
         for name in self.TOKEN_FIELDS:
             array = getattr(self, name)
             setattr(self, name, np.pad(array, ((0, self.slots - old), (0, self.capacity - array.shape[1]))))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..config import TrainConfig
 from ..model.attention import recomputing
-from ..model.logprob import sampled_hidden, token_logprobs
+from ..model.logprob import places_before, sampled_hidden, token_logprobs
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..model.tree import PrefixTree, pack_tree, tree_hidden, why_not
@@ -116,11 +116,12 @@ def pack(
 def pad(
     rows: list[Row],  # at least one
     device: torch.device | str = "cpu",  # the policy's
-) -> tuple[Tensor, Tensor]:  # [rows, tokens] ids, int64, and which of them were sampled
+) -> tuple[Tensor, Tensor, Tensor]:  # int64: [rows, tokens] ids; of each sampled token, the place of the state that predicts it, and the token
     "Put rows into one rectangle, padded on the right."
     width = max(len(row.ids) for row in rows)
     def padded(values, dtype): return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
-    return padded([row.ids for row in rows], torch.long), padded([row.sampled for row in rows], torch.bool)
+    ids, sampled = padded([row.ids for row in rows], torch.long), padded([row.sampled for row in rows], torch.bool)
+    return ids, places_before(sampled), ids[sampled]
 
 class MicroBatch:
     "Rows in the layout of the network, and their sampled tokens laid out flat."
@@ -155,7 +156,7 @@ class MicroBatch:
         temperature: float,  # the sampler's
     ) -> tuple[Tensor, Tensor, Tensor | None]:  # logprobs, entropies and values of the sampled tokens; None without a value head
         "Run the rows through the network."
-        if self.tree is None: hidden, targets = sampled_hidden(causal, *self.padded), self.padded[0][self.padded[1]]
+        if self.tree is None: hidden, targets = sampled_hidden(causal, *self.padded[:2]), self.padded[2]
         else: hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
         head = getattr(causal, "value_head", None)
         return *token_logprobs(hidden, Policy.head(causal), targets, temperature), None if head is None else estimate_values(head, hidden)

@@ -1,0 +1,36 @@
+"""What a run's updates take at their peak, in a process of its own, beside what is predicted: `python tests/update_memory.py MODE OVERRIDES` prints both in MiB.
+
+On a GPU it is what torch's allocator had handed out, on a processor what the process has gained since updates of the packaged model,
+which have loaded all libraries. The engine's part is left out.
+"""
+import json, sys
+
+import torch
+from learner_steps import begin, status
+
+from mcp_grpo.config import load_config
+from mcp_grpo.model.policy import open_policy
+from mcp_grpo.train.learner import Learner
+from mcp_grpo.train.memory import largest_micro_batch, predict_memory, with_settings
+
+
+def measured(cfg, updates: int = 2) -> float:
+    "MiB that the policy, its learner and some updates of the largest micro-batch take at their peak."
+    before = begin()
+    policy = open_policy(cfg)
+    gpu = policy.device.type == "cuda"
+    torch.cuda.reset_peak_memory_stats() if gpu else begin()
+    learner = Learner(policy, cfg.train, max_tokens=cfg.rollout.max_tokens)
+    for _ in range(updates):
+        batch = largest_micro_batch(cfg, policy.causal.config.get_text_config().vocab_size, learner.share, device=policy.device)
+        learner.optimizer.zero_grad()
+        learner.run_pass.add_gradient(batch, len(batch.row))
+        learner.optimizer.update()
+    return torch.cuda.max_memory_allocated() / 2**20 if gpu else status("VmHWM") - before
+
+
+if __name__ == "__main__":
+    cfg = load_config(*sys.argv[1:3])
+    measured(with_settings(cfg, {"model.name": "tiny", "rollout.max_tokens": 256}))
+    found, predicted = measured(cfg), predict_memory(cfg)
+    print(json.dumps({"measured": found, "predicted": (predicted.kept + predicted.update) / 2**20}))
