@@ -4,7 +4,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"): os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
@@ -65,8 +64,8 @@ def needs(package: str) -> None:
 
 
 def third_party_part(name: str = "") -> str:
-    "Install a part of the third-party servers, or all; returns why it was left out, if it was. Test processes wait for each other here."
-    with FileLock(Path(sys.prefix)/".servers.lock"): done = subprocess.run([ROOT/"requirements/third-party", *([name] if name else [])], capture_output=True, text=True)
+    "Install a part of the third-party servers, or all; returns why it was left out, if it was."
+    done = subprocess.run([ROOT/"requirements/third-party", *([name] if name else [])], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     skipped = ROOT/f".servers/{name}.skipped"
     return skipped.read_text().strip() if name and skipped.exists() else ""

@@ -145,6 +145,15 @@ def untouched(folders: bool, number: int) -> list:
     return list(islice(candidates(), number))
 
 
+def level_inode_numbers():
+    "Let every processor take its next inode numbers from the common counter: one that made no pipe for long still gives out numbers from before earlier trials."
+    mine = os.sched_getaffinity(0)
+    for processor in mine:
+        os.sched_setaffinity(0, {processor})
+        for _ in range(1100): [os.close(end) for end in os.pipe()]  # they come in batches of 1024
+    os.sched_setaffinity(0, mine)
+
+
 class Trial:
     "Looks for marks in one sandbox."
     def __init__(self, box: Sandbox, marks: int):
@@ -174,6 +183,7 @@ class Trial:
 
     async def one_after_another(self, n: int) -> list:
         "The channels whose mark the episode after the marked one sees."
+        level_inode_numbers()
         first = await self.numbers(self.looking(n, marked=False))
         async with Interpreter(self.box) as episode:
             await episode.run(self.marking(n))
@@ -183,6 +193,7 @@ class Trial:
 
     async def at_once(self, n: int) -> list:
         "For each of several episodes, the channels whose mark it sees while the marking episodes are still there."
+        level_inode_numbers()
         first = await self.numbers(self.looking(n, marked=False))
         async with AsyncExitStack() as stack:
             marking = [await stack.enter_async_context(Interpreter(self.box)) for _ in range(AT_ONCE)]

@@ -1,10 +1,12 @@
 "What model-written code can do in the sandbox, of either kind, and without it; and that nothing of it stays behind."
 import asyncio, gc, json, os, shutil, signal, subprocess, sys, tempfile, time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
 from conftest import ROOT
+from filelock import FileLock
 
 sys.path.insert(0, str(ROOT/"tests/servers"))
 from hostile import jail, snippets
@@ -33,9 +35,10 @@ def hostile(kind: str, folder: str, before: list = ()) -> dict:
 
 
 def channels(where: str, episodes: int, before: list = ()) -> dict:
-    "How many episodes saw the mark of another one."
-    done = subprocess.run([*before, sys.executable, str(ROOT/"tests/sandbox_channels.py"), where, str(episodes)], env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          cwd="/", capture_output=True, text=True, timeout=3600)
+    "How many episodes saw the mark of another one. Some marks are left on the whole machine, so that only one trial on it runs at a time."
+    with FileLock(Path(tempfile.gettempdir())/"mcp-grpo-sandbox-channels.lock"):
+        done = subprocess.run([*before, sys.executable, str(ROOT/"tests/sandbox_channels.py"), where, str(episodes)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+                              cwd="/", capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
