@@ -4,14 +4,19 @@
 
 # %% auto #0
 __all__ = ['RANGES', 'Range', 'HealthError', 'Verdict', 'stop_if_critical', 'why_not_moved', 'why_not_finite', 'Health',
-           'log_lines']
+           'log_lines', 'named_shortage']
 
 # %% ../../nbs/08_train/05_health.ipynb #f12e367f
 import math
 from collections import Counter, deque
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Iterator
+
+import torch
 
 from ..config import TrainConfig
+from ..model.policy import PolicyError
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/08_train/05_health.ipynb #232c0cff
@@ -225,3 +230,15 @@ def log_lines(
     lines = [f"Collected {len(recorded)} sample-time logprobs: mean={mean:.4f}, std={std:.4f}"]
     if metrics.get("ratio") is None: return lines
     return lines + [f"PPO Ratio Check - mean: {metrics['ratio']:.6f}, std: {metrics['ratio_std'] or 0:.6f}, count: {metrics['tokens_sampled']}"]
+
+# %% ../../nbs/08_train/05_health.ipynb #ad4136a1
+@contextmanager
+def named_shortage(
+    doing: str,  # what goes on inside
+) -> Iterator[None]:
+    "Inside, torch's error about memory becomes a `PolicyError` that says what to do."
+    try: yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).partition(". GPU")[0].splitlines()[0]
+        raise PolicyError(f"The memory does not suffice for {doing} ({said}). `mcp-grpo doctor` with the same settings names those that fit, such as train.gradient_checkpointing=true, "
+                          "a smaller train.token_budget or rollout.gpu_memory; finished steps are in the last checkpoint.") from error

@@ -32,7 +32,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .health import Health, Verdict, stop_if_critical
+from .health import Health, Verdict, named_shortage, stop_if_critical
 from .learner import Learner, deferred_interrupt, summarise
 from .loss import LOSSES, find_loss
 from .optim import make_optimizer, schedule_factor
@@ -203,7 +203,7 @@ class Trainer:
     def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds; those of them in which the engine computed
         "The first half of a step: collect trajectories."
         start, busy = time.perf_counter(), self.engine.stats().seconds
-        groups = self.rollout(self.steps_done)
+        with named_shortage("sampling"): groups = self.rollout(self.steps_done)
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(
@@ -229,7 +229,8 @@ class Trainer:
     ) -> StepResult:
         "The second half: learn, and publish the new weights."
         start, version = time.perf_counter(), self.policy.version
-        try: metrics = self.learner.step(groups)
+        try:
+            with named_shortage("an update"): metrics = self.learner.step(groups)
         finally:  # an update that broke off may have moved the weights too
             try: self.publish()
             except EngineError as error: self.failure = error  # raised once the step is yielded and saved
