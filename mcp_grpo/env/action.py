@@ -482,7 +482,8 @@ def render_answer(values: Iterable) -> str:
 
 # %% ../../nbs/04_env/00_action.ipynb #6cdd3f04
 LONGEST = 1000  # characters; a larger `maxLength` is not part of a pattern, which would grow with it
-_VALUES = {"string": r'"([^"\\\n]|\\["\\/bfnrt])*"', "number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}  # by type of the schema
+_CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # of a text in JSON
+_VALUES = {"number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}  # by type of the schema
 
 def _escaped_pattern(text: str) -> str:
     "A text as a regular expression."
@@ -491,15 +492,15 @@ def _escaped_pattern(text: str) -> str:
 def _value_pattern(schema: dict, form: str) -> str:
     "A value that the schema lists, or one of its type and length; where it names none of the simple types, a text, a number, true, false or null."
     if listed := schema.get("enum"):
-        text = {"xml": str, "pythonic": _python_text}.get(form, _json_text)
+        def text(value): return value if form == "xml" and isinstance(value, str) else _python_text(value) if form == "pythonic" else _json_text(value)
         return f"({'|'.join(_escaped_pattern(text(value)) for value in listed)})"
     longest = schema.get("maxLength")
     times = f"{{0,{longest}}}" if isinstance(longest, int) and longest <= LONGEST else "*"
     if form == "xml": return "[^<]" + times
     kind = schema.get("type")
     kinds = [kind] if isinstance(kind, str) else kind or []
-    pattern = "|".join(_VALUES[kind] for kind in kinds if kind in _VALUES) or "|".join(_VALUES[kind] for kind in ("string", "number", "boolean", "null"))
-    pattern = pattern.replace(')*"', f'){times}"')
+    values = _VALUES | {"string": f'"{_CHARACTER}{times}"'}
+    pattern = "|".join(values[kind] for kind in kinds if kind in values) or "|".join(values[kind] for kind in ("string", "number", "boolean", "null"))
     return f"({pattern.replace('true|false', 'True|False').replace('null', 'None') if form == 'pythonic' else pattern})"
 
 def call_pattern(

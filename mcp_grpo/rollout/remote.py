@@ -36,7 +36,7 @@ class ServerError(RuntimeError):
 PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # nothing but the temperature
 WAIT = httpx2.Timeout(600.0, connect=10.0)  # seconds; a turn may wait in a server's queue
 IDLE = 2.0  # seconds that a connection is kept for the next request; `vllm serve` closes it after 5
-BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)  # the connection ended before the answer began
+BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)  # the connection ended before the answer did
 
 
 @dataclass

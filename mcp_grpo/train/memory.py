@@ -22,8 +22,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..config import Config, ConfigError
 from ..model.policy import Machine, Policy, adapt, loading, plan_run
 from ..rollout.slots import KVCache, SlotTable, slots_within
-from .advantage import Played
+from .advantage import WITH_VALUES, Played
 from .learner import Learner, MicroBatch, Row, divide
+from .loss import advantage_kind
 
 # %% ../../nbs/08_train/10_memory.ipynb #3a223509
 class LiveBytes(TorchDispatchMode):
@@ -83,7 +84,7 @@ def largest_micro_batch(
     n = longest - prompt
     groups = min(cfg.train.tasks_per_step, cfg.train.token_budget // (prompt + samples * n) + 1)
     def row(task: int) -> Row:
-        played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), returns=torch.zeros(n, dtype=torch.float64) if cfg.train.advantage == "gae" else None)
+        played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), returns=torch.zeros(n, dtype=torch.float64) if advantage_kind(cfg.train) in WITH_VALUES else None)
         return Row([(task + i) % vocabulary for i in range(longest)], [0] * prompt + [1] * n, [0.0] * longest, played, advantage=torch.zeros(n, dtype=torch.float64))
     rows = [row(task) for task in range(groups) for _ in range(samples)]
     made = [MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share) for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)]
@@ -93,14 +94,13 @@ def make_batch_fake(
     batch: MicroBatch,  # changed in place
     mode: FakeTensorMode,  # in which it will run
     device: str = "cpu",  # where its tensors say they are
-) -> list[Tensor]:  # its tensors
+) -> None:
     "Replace the tensors of a micro-batch by fake ones."
     parts = [batch, *([batch.tree, *batch.tree.chunks] if batch.tree else [])]
     def fake(x):
         with mode: return torch.empty(x.shape, dtype=x.dtype, device=device)
     for part in parts: vars(part).update({name: fake(x) for name, x in vars(part).items() if isinstance(x, Tensor)})
     if batch.padded: batch.padded = tuple(map(fake, batch.padded))
-    return [x for part in parts for x in vars(part).values() if isinstance(x, Tensor)] + list(batch.padded or ())
 
 # %% ../../nbs/08_train/10_memory.ipynb #8b34c219
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class Memory:
     copy: int  # weights in another precision that the engine hf samples from
     sampling: int  # what the engine takes while it samples: keys and values of hf, or all that vllm takes
     update: int  # gradients, activations and intermediate results at the peak of an update
+    lends: bool = True  # the engine gives its memory back before an update; on a processor it keeps it
 
     @property
     def kept(self) -> int:
@@ -120,8 +121,8 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        "The most at once: an engine gives its memory back before an update."
-        return self.kept + max(self.sampling, self.update)
+        "The most at once."
+        return self.kept + (max(self.sampling, self.update) if self.lends else self.sampling + self.update)
 
     def __str__(self) -> str:
         parts = {"weights": self.weights, "optimizer": self.optimizer, "reference": self.reference, "copy for sampling": self.copy,
@@ -223,7 +224,7 @@ def predict_memory(
     reference = sum(x.nbytes for x in policy.reference_tensors().values())
     copy = policy.count() * sampled.itemsize if copies else 0
     sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
-    return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update)
+    return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update, plan.device != "cpu")
 
 # %% ../../nbs/08_train/10_memory.ipynb #96deeb2b
 def with_settings(
@@ -240,7 +241,6 @@ def with_settings(
 def savings(cfg: Config) -> Iterator[dict[str, object]]:
     "Settings that take less and less memory."
     settings, budget, longest = {}, cfg.train.token_budget, cfg.rollout.max_tokens
-    yield settings
     if not cfg.train.gradient_checkpointing: yield (settings := {"train.gradient_checkpointing": True})
     while budget > longest:
         budget = max(budget // 4, longest)
@@ -251,10 +251,10 @@ def savings(cfg: Config) -> Iterator[dict[str, object]]:
         yield settings | {"model.weights": "lora", "model.quantization": "auto"}
 
 def fitting(
-    cfg: Config,
+    cfg: Config,  # of a run that does not fit
     machine: Machine,  # with a known memory
-) -> tuple[dict[str, object], Memory] | None:  # settings to change, none if it fits as it is, and what it takes then; None if nothing fits
-    "Find the settings with which a run fits."
+) -> tuple[dict[str, object], Memory] | None:  # settings to change, and what it takes then; None if nothing fits
+    "Find settings with which a run fits."
     for settings in savings(cfg):
         found = predict_memory(with_settings(cfg, settings), machine)
         if found.peak <= machine.memory: return settings, found

@@ -231,6 +231,7 @@ class Trainer:
         start, version = time.perf_counter(), self.policy.version
         try:
             with named_shortage("an update"): metrics = self.learner.step(groups)
+            self.learner.optimizer.zero_grad()  # a gradient takes as much memory as what is trained, and sampling needs none
         finally:  # an update that broke off may have moved the weights too
             try: self.publish()
             except EngineError as error: self.failure = error  # raised once the step is yielded and saved
