@@ -84,10 +84,13 @@ class Endpoint:
         self.openai, self.settings, self.spent, self.structured = openai, settings, Spent(), True
         self.clients = weakref.WeakKeyDictionary()  # event loop -> its client and its limit
         self.known: dict[str, str] = {}  # digest of a question -> its answer
+        self.cut = False  # whether the file ends in the middle of a line
         if settings.cache and Path(settings.cache).is_file():
-            for line in Path(settings.cache).read_text(encoding="utf-8").split("\n"):
-                if not line.endswith("}"): continue  # the last line of a run that was killed
-                entry = json.loads(line)
+            text = Path(settings.cache).read_text(encoding="utf-8", errors="replace")
+            self.cut = text[-1:] not in ("", "\n")
+            for line in text.split("\n"):
+                try: entry = json.loads(line)
+                except ValueError: continue  # the last line of a run that was killed
                 self.known[entry["question"]] = entry["answer"]
 
     def client(self) -> tuple:
@@ -128,7 +131,9 @@ class Endpoint:
         self.known[question] = answer
         if not self.settings.cache: return
         Path(self.settings.cache).parent.mkdir(parents=True, exist_ok=True)
-        with open(self.settings.cache, "a", encoding="utf-8") as file: file.write(json.dumps({"question": question, "answer": answer}) + "\n")
+        line = "\n" * self.cut + json.dumps({"question": question, "answer": answer}) + "\n"
+        with open(self.settings.cache, "a", encoding="utf-8") as file: file.write(line)
+        self.cut = False
 
     async def request(self, client, messages: list[dict], name: str, schema: dict) -> str:
         "The text of one answer."
@@ -141,10 +146,12 @@ class Endpoint:
             if s.backend == "chat":
                 form = {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}} if structured else {}
                 found = await client.chat.completions.create(model=s.model, messages=messages, **form)
+                if not found.choices: raise EndpointError(f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves this model.")
                 text, used = found.choices[0].message.content or "", found.usage and (found.usage.prompt_tokens, found.usage.completion_tokens)
             else:
                 form = {"text": {"format": {"type": "json_schema", "name": name, "schema": schema, "strict": False}}} if structured else {}
                 found = await client.responses.create(model=s.model, input=messages, **form)
+                if not found.output: raise EndpointError(f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves this model.")
                 text, used = found.output_text, found.usage and (found.usage.input_tokens, found.usage.output_tokens)
         except self.openai.BadRequestError:
             if not structured: raise EndpointError(f"{s.model} refuses the request; is it a model for {s.backend}?") from None

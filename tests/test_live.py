@@ -156,7 +156,7 @@ def test_each_failure_arrives_as_whose_fault_it_is(name, monkeypatch):
             assert KEY not in str(found)
             if failure in ("E401", "E403"): assert f"refused the key in {variable}" in found.content
             if failure in SLOW: assert found.seconds < fake_apis.SLOW
-        assert 0 < shut <= 7 if failures[-1] == "E429" else shut == 0
+        assert 0 < shut <= 50 if failures[-1] == "E429" else shut == 0
     with live(name, monkeypatch) as (spec, _): result = calls(spec, [(tool, about("E404"))])[1][0]
     if missing: assert (result.content, result.is_error, result.fault) == (missing, True, None)
     else: assert result.fault == "transport" and "see whether its base_url is right" in result.content
@@ -209,7 +209,7 @@ def test_a_slow_call_does_not_hold_up_others(monkeypatch):
             await anyio.sleep(0.1)
             group.start_soon(call, "AAPL")
         return done
-    with live("polygon", monkeypatch, timeout=3.5) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
+    with live("polygon", monkeypatch, timeout=8.0) as (spec, _): assert anyio.run(both, spec) == ["AAPL", "ESLOW"]
 
 
 # ---- Slack

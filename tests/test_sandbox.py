@@ -101,10 +101,9 @@ def test_a_dead_zygote_is_replaced():
             async with Interpreter(box) as e:
                 await e.run("x = 1")
                 kill_zygote(box)
-                lost, again = await e.run("x"), await e.run("1 + 1")
-                return lost, again
-    lost, again = asyncio.run(main())
-    assert "died" in lost.error and again.value == "2"
+                with pytest.raises(SandboxError, match="zygote has ended"): await e.run("x")  # the code is not to blame
+                return await e.run("1 + 1")
+    assert asyncio.run(main()).value == "2"
 
 
 def test_those_who_come_while_it_is_replaced_wait():
@@ -125,7 +124,7 @@ def test_no_zygote_that_fails_its_test_is_used(monkeypatch):
             async def deaf(zygote): raise SandboxError("no answer")
             monkeypatch.setattr(Zygote, "fork", deaf)  # what a self-test meets when processes cannot be started
             tries = [asyncio.create_task(Interpreter(box).run("1")) for _ in range(3)]
-            await asyncio.wait(tries, timeout=60)
+            await asyncio.wait(tries, timeout=300)
             return [t.done() and type(t.exception()) for t in tries], box.zygote
     assert asyncio.run(main()) == ([SandboxError] * 3, None)
 

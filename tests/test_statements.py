@@ -29,8 +29,8 @@ def test_a_text_of_any_length_is_judged_in_10_ms(tasks):
         for text in ("1,", "412.30 ", "a'b ", "19 of August ", "August 1", "$-1", asked.values[0] + " ", asked.phrases[0] + " "):
             text, took = (text * 1000)[:1000], []
             for _ in range(3):
-                start = time.process_time()
+                start = time.thread_time()
                 gives(asked.task, text, asked.values)
-                took.append(time.process_time() - start)
+                took.append(time.thread_time() - start)
                 declines(asked.task, text)
             assert min(took) < .01, (text[:20], min(took))

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['log', 'SECRET_NAME', 'PUBLIC_NAMES', 'SECRET_LENGTH', 'MOST_VALUES', 'STEPS', 'SCHEMA_CHARACTERS', 'SCHEMA_DEPTH',
            'ARGUMENT_BYTES', 'TOOLS', 'NAME_CHARACTERS', 'DESCRIPTION_CHARACTERS', 'LONGEST_PAUSE', 'RATE_LIMITED',
-           'TOO_LARGE', 'NO_ANSWER', 'FAULT_OF_CODE', 'PACE', 'NOTES', 'NOTE_SECONDS', 'translate', 'longest_first',
-           'redact', 'register_secret', 'server_secrets', 'record_without_secrets', 'result_size', 'too_many_values',
-           'finite', 'compile_schema', 'load_validator', 'PlainTypes', 'plain_types', 'bounded_tools', 'Toolbox',
-           'PinError', 'tools_digest', 'check_pin', 'Bucket', 'Pause', 'Gate', 'backoff', 'retry_after_seconds',
-           'refusal_seconds', 'GuardedTransport', 'http_client']
+           'TOO_LARGE', 'NO_ANSWER', 'NO_SESSION', 'FAULT_OF_CODE', 'PACE', 'NOTES', 'NOTE_SECONDS', 'translate',
+           'is_secret_name', 'longest_first', 'redact', 'register_secret', 'server_secrets', 'record_without_secrets',
+           'result_size', 'too_many_values', 'finite', 'compile_schema', 'load_validator', 'PlainTypes', 'plain_types',
+           'bounded_tools', 'Toolbox', 'PinError', 'tools_digest', 'check_pin', 'Bucket', 'Pause', 'Gate', 'backoff',
+           'retry_after_seconds', 'refusal_seconds', 'GuardedTransport', 'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
 import asyncio, base64, email.utils, functools, hashlib, html, importlib, json, logging, math, random, re, time, traceback, urllib.request
@@ -76,7 +76,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _RUN = re.compile(r"[A-Za-z0-9]{12,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
-def _is_secret_name(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     "Whether a name says that its value is secret."
     return any(SECRET_NAME.search(part) for part in re.split("[^A-Z0-9]+", name.upper()))
 
@@ -101,7 +101,7 @@ def _is_ordinary(text: str) -> bool:
 def _is_secret(name: str, text: str, given: bool) -> bool:
     "Whether a value is a secret; `given`: it stands where every value is one that is not ordinary."
     if len(text) < SECRET_LENGTH: return False
-    if _is_secret_name(name): return not _PATH.fullmatch(text)
+    if is_secret_name(name): return not _PATH.fullmatch(text)
     return not _is_ordinary(text) if given else _is_token(text)
 
 # %% ../../nbs/01_client/01_guard.ipynb #5ec4e702
@@ -132,7 +132,7 @@ def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
         except (ValueError, RecursionError): pass
     addresses = _ADDRESS.findall(text)
     for address in addresses: yield from _in_address(address)
-    all_given = given and re.search("HEADER|COOKIE", name.upper()) is not None or _is_secret_name(name) or name in ("-H", "--header")
+    all_given = given and re.search("HEADER|COOKIE", name.upper()) is not None or is_secret_name(name) or name in ("-H", "--header")
     if not addresses:
         for key, value in _PAIR.findall(text): yield key, value.strip("\"'"), all_given
     words = [word for word in re.split(r"[\s,;|]+", text) if word != text]
@@ -645,8 +645,8 @@ def retry_after_seconds(
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 # %% ../../nbs/01_client/01_guard.ipynb #18aa138c
-RATE_LIMITED, TOO_LARGE, NO_ANSWER = -32029, -32013, -32012  # codes of the JSON-RPC errors that replace an answer
-FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport"}
+RATE_LIMITED, TOO_LARGE, NO_ANSWER, NO_SESSION = -32029, -32013, -32012, -32011  # codes of the JSON-RPC errors that replace an answer
+FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport", NO_SESSION: "transport"}
 
 def _sent(request: httpx2.Request) -> dict:
     "The JSON-RPC message in an HTTP request; empty if there is none."
@@ -683,12 +683,23 @@ def refusal_seconds(
     return backoff(attempt) if seconds is None else seconds
 
 # %% ../../nbs/01_client/01_guard.ipynb #ede9dfd1
-def _no_answer(response: httpx2.Response, request: httpx2.Request) -> str:
-    "Why a response cannot be the answer to a call; empty if it can."
+_KINDS = ("application/json", "text/event-stream")
+_ABOUT_THE_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND)
+
+def _no_answer(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
+    "Code and reason if the head of a response shows that it cannot be the answer to a call."
     kind, status = response.headers.get("content-type", "").lower(), response.status_code
-    if status == 404 and "mcp-session-id" in request.headers: return "the server does not know this session any more"
-    if kind.startswith(("application/json", "text/event-stream")) or 300 <= status < 400 or _request_id(request) is None: return ""
-    return f"status {status} with {kind or 'nothing'} in it"
+    if status == 404 and "mcp-session-id" in request.headers: return NO_SESSION, "the server does not know this session any more"
+    if kind.startswith(_KINDS if status < 400 else _KINDS[0]) or 300 <= status < 400 or _request_id(request) is None: return None
+    return NO_ANSWER, f"status {status} with {kind or 'nothing'} in it"
+
+def _no_message(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
+    "Code and reason if the body that came with an error status is not the answer to a call."
+    if response.status_code < 400 or _request_id(request) is None: return None
+    try: message = mcp_types.jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+    except ValueError: message = None
+    if isinstance(message, mcp_types.JSONRPCError) and message.error.code in _ABOUT_THE_CALL: return None
+    return NO_ANSWER, f"status {response.status_code}: {response.text[:100_000]}"  # the session redacts it, then shortens it
 
 # %% ../../nbs/01_client/01_guard.ipynb #32ee872d
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -781,19 +792,26 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._notes: set[asyncio.Task] = set()  # on their way
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        "Send a request and return a bounded response; what needs no answer is sent in the background."
-        if request.method == "POST" and _wants_no_answer(request):
+        "Send a request and return a bounded response; what needs no answer is sent in the background, and a call always gets one."
+        if request.method != "POST": return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
+        if _wants_no_answer(request):
             if len(self._notes) < NOTES:
                 self._notes.add(task := asyncio.get_running_loop().create_task(self._send_note(request)))
                 task.add_done_callback(self._notes.discard)
             return httpx2.Response(202, request=request)
-        if request.method != "POST": response = await super().handle_async_request(request)
+        try: return await self._answer(request)
+        except httpx2.RequestError as error:
+            if _request_id(request) is None: raise  # the end of the handshake: the session cannot be opened
+            return _error_response(request, NO_ANSWER, f"{type(error).__name__}: {error}")
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        "The bounded response to a message, or the error that replaces it."
+        response = await self._send_until_accepted(request)
+        if refused := _no_answer(response, request): await response.aclose()
         else:
-            response = await self._send_until_accepted(request)
-            if reason := _no_answer(response, request):
-                await response.aclose()
-                return _error_response(request, NO_ANSWER, reason)
-        return await _bounded_response(response, request, self._spec.max_bytes)
+            response = await _bounded_response(response, request, self._spec.max_bytes)
+            refused = _no_message(response, request)
+        return _error_response(request, *refused) if refused else response
 
     async def _send_note(self, request: httpx2.Request) -> None:
         "Send a message and drop what comes back."

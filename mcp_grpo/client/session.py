@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['log', 'FAULTS', 'LAST_SECONDS', 'MAX_ERRLOG', 'ERRLOG_SECONDS', 'LISTED', 'LIST_SIZE', 'CLOSE_SECONDS', 'WORKDIR',
            'LARGE', 'ToolResult', 'SessionError', 'result_text', 'fault_of', 'MemoryTransport', 'ErrorLog',
-           'list_tools', 'redacted_tools', 'live_sessions', 'Session', 'portal', 'run_sync']
+           'list_tools', 'shown_tools', 'live_sessions', 'Session', 'portal', 'run_sync']
 
 # %% ../../nbs/01_client/04_session.ipynb #87a32924
 import asyncio, concurrent.futures, json, logging, os, tempfile, threading
@@ -28,7 +28,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from pydantic import ValidationError
 
-from .guard import (FAULT_OF_CODE, TOO_LARGE, Gate, Pause, PinError, Toolbox, check_pin, finite, http_client, load_validator, redact,
+from .guard import (FAULT_OF_CODE, NO_SESSION, TOO_LARGE, Gate, Pause, PinError, Toolbox, check_pin, finite, http_client, load_validator, redact,
                                    result_size, server_secrets, tools_digest, translate)
 from .spec import FAULT_KEY, ServerSpec, make_server
 from .stdio import ServerProcess, missing_variables, process_streams
@@ -73,7 +73,7 @@ def result_text(
 
 # %% ../../nbs/01_client/04_session.ipynb #4a90eafc
 _UNCAUGHT = 0  # the Python SDK's code for an uncaught exception in a tool
-_WRONG_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND, _UNCAUGHT)  # codes that blame the request
+_BROKEN = (mcp_types.CONNECTION_CLOSED, mcp_types.PARSE_ERROR, mcp_types.INVALID_REQUEST)  # codes of a broken connection, message or session
 _CODES = FAULT_OF_CODE | {mcp_types.REQUEST_TIMEOUT: "timeout"}
 _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, ConnectionError, EOFError)
 
@@ -86,12 +86,13 @@ def fault_of(
     if isinstance(error, TimeoutError): return "timeout"
     if isinstance(error, MCPError):
         if error.code in _CODES: return _CODES[error.code]
-        if error.code in _WRONG_CALL: return None
+        if error.code not in _BROKEN: return None
     gone = isinstance(error, (MCPError, OSError, *_CLOSED))
     return "crash" if gone and transport != "http" else "transport"
 
 def _said(error: BaseException) -> str:
     "An exception in one sentence; that of an answer with thousands of mistakes would take long to write out."
+    if isinstance(error, MCPError) and error.code in FAULT_OF_CODE: return str(error)  # the guard's own words
     many = isinstance(error, ValidationError) and error.error_count() > 5
     return f"{type(error).__name__}: " + (f"{error.error_count()} mistakes in an answer of the type {error.title}" if many else str(error))
 
@@ -214,12 +215,14 @@ def _plain(tool: mcp_types.Tool) -> mcp_types.Tool:
     schema = finite(tool.input_schema)
     return tool if schema is tool.input_schema else tool.model_copy(update={"input_schema": schema})
 
-def redacted_tools(tools: list[mcp_types.Tool], secrets: list[str]) -> list[mcp_types.Tool]:
-    "The tools with secrets redacted from their descriptions and schemas."
-    if not secrets: return tools
+def shown_tools(
+    tools: list[mcp_types.Tool],  # as a server lists them
+    show: Callable[[Any], Any],  # removes secrets and paths from a JSON value
+) -> list[mcp_types.Tool]:
+    "The tools with descriptions and schemas as they may be shown."
     listed = [t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in tools]
-    clear = redact(listed, secrets)
-    return tools if clear is listed else [mcp_types.Tool.model_validate(t) for t in clear]
+    shown = show(listed)
+    return tools if shown == listed else [mcp_types.Tool.model_validate(t) for t in shown]
 
 # %% ../../nbs/01_client/04_session.ipynb #1808f78a
 CLOSE_SECONDS = 10.0
@@ -332,9 +335,8 @@ class Session:
                 began, workdir = perf_counter(), self.process and self.process.workdir
                 result, size = await self._request(tool, translate(arguments, WORKDIR, workdir) if workdir else arguments)
             if result.fault: self.healthy = False
-            shown = result.content, result.structured
-            clear = lambda: redact(translate(shown, workdir, WORKDIR) if workdir else shown, self._secrets)
-            content, structured = await in_thread(clear) if size > LARGE else clear()
+            show = partial(self._show, (result.content, result.structured))
+            content, structured = await in_thread(show) if size > LARGE else show()
             return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
         finally: self._calls -= 1
 
@@ -392,12 +394,16 @@ class Session:
 
     def _learn(self, tools: list[mcp_types.Tool], instructions: str | None) -> None:
         "Store the server's tools. Raises `PinError` if they are not the approved ones, or not those of its other sessions."
-        self.instructions, tools = redact(instructions or "", self._secrets), redacted_tools(tools, self._secrets)
+        self.instructions, tools = self._show(instructions or ""), shown_tools(tools, self._show)
         check_pin(self.spec, tools)
         if self.toolbox is None: self.toolbox = Toolbox(self.spec, tools)
         elif (found := tools_digest(tools)) != self.toolbox.digest:
             raise PinError(f"server '{self.spec.name}' has changed its tools since its first session, or since its tape was recorded (digest {found[:12]}, "
                            f"before {self.toolbox.digest[:12]}); look at them, and start the run again or record the tape anew.")
+
+    def _show(self, value: Any) -> Any:
+        "A text or a JSON value of the server's as it may be shown: without secrets, and without the path of its working folder."
+        return redact(translate(value, self.process.workdir, WORKDIR) if self.process else value, self._secrets)
 
     def _lose(self, fault: str = "", reason: str = "") -> None:
         "End the connection: wake the owner and every waiting call."
@@ -423,6 +429,8 @@ class Session:
                 raise
             except Exception as e:
                 if (fault := fault_of(e, self.spec.transport)) is None: return ToolResult(str(e), is_error=True), len(str(e))
+                self._pending.discard(scope)
+                if isinstance(e, MCPError) and e.code == NO_SESSION: self._lose(fault, _said(e))
                 return self._fault(fault, _said(e)) if self.alive else self._ended_fault(), 0
             finally: self._pending.discard(scope)
         return self._fault("timeout", f"{tool} took over {self.spec.timeout:g} s") if self.alive else self._ended_fault(), 0
@@ -456,7 +464,7 @@ class Session:
         elif error is not None: fault, reason = fault_of(error, spec.transport) or "transport", _said(error)
         else: fault, reason = self._end if self._end[0] else ("crash", "the connection ended")
         output = f" It last wrote: {self._output[-300:]}" if self._output else ""
-        missing = missing_variables(spec, self._output)
+        missing, reason = missing_variables(spec, self._output), redact(reason, self._secrets)[:1000]
         return SessionError(spec.name, fault, redact(f"server '{spec.name}' did not start ({reason}).{output} {missing}".rstrip(), self._secrets))
 
 # %% ../../nbs/01_client/04_session.ipynb #a994e2ff

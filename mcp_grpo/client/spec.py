@@ -73,7 +73,9 @@ class ServerSpec(BaseModel):
         ways = [way for way in ("server", "command", "url") if not (isinstance(value := getattr(self, way), str) and value == "")]
         if len(ways) != 1: raise ValueError(f"set exactly one of server, command and url; found {' and '.join(ways) or 'none of them'}.")
         possible = ISOLATION[self.transport]
-        if not self.isolation: object.__setattr__(self, "isolation", possible[0])
+        if not self.isolation:
+            object.__setattr__(self, "isolation", possible[0])
+            self.model_fields_set.discard("isolation")
         if self.isolation not in possible:
             raise ValueError(f"isolation '{self.isolation}' is not possible over {self.transport}; choose {' or '.join(possible)}.")
         if self.isolation == "workdir" and not self.uses_workdir:
@@ -91,6 +93,11 @@ class ServerSpec(BaseModel):
     def uses_workdir(self) -> bool:
         "Whether the server asks for a folder of its own."
         return any("{workdir}" in text for text in (self.cwd, *self.args, *self.env.values()))
+
+    @property
+    def own_state(self) -> bool:
+        "Whether its entry says that episodes have a state of their own: an isolation other than shared is written down, or it has a {workdir}."
+        return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
 
     def offers(self, tool: str) -> bool:
         "Whether the allow and deny lists let `tool` through."
@@ -197,13 +204,15 @@ DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # those the default tasks use
 FAULT_KEY = "mcp_grpo/fault"  # key in the _meta of an error by which an embedded server reports a fault of the infrastructure
 
 def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
-    "The spec of one embedded server."
-    module, isolation = f"mcp_grpo.servers.{name}", EMBEDDED[name]
+    "The spec of one embedded server; that of `python` makes as many calls at a time as there are cores, since its programs run against the clock."
+    module, isolation = f"mcp_grpo.servers.{name}", EMBEDDED[name] or ISOLATION[transport][0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    concurrency = cores if name == "python" else 0
     if transport == "memory":
-        return ServerSpec(name, server=f"{module}:make_server", options={"world_seed": world_seed}, isolation=isolation)
+        return ServerSpec(name, server=f"{module}:make_server", options={"world_seed": world_seed}, isolation=isolation, concurrency=concurrency)
     package_root = str(Path(__file__).resolve().parents[2])
     return ServerSpec(name, command=sys.executable, args=["-m", module, "--world-seed", str(world_seed)], preload=[module],
-                      processes=256, env={"PYTHONPATH": package_root}, isolation=isolation)
+                      processes=256, env={"PYTHONPATH": package_root}, isolation=isolation, concurrency=concurrency)
 
 # %% ../../nbs/01_client/00_spec.ipynb #c34f944e
 def embedded_specs(

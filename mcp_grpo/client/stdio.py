@@ -327,11 +327,10 @@ class ServerProcess:
             self.child = await anyio.open_process(argv, env=env, cwd=cwd, stderr=self.errlog or subprocess.DEVNULL, start_new_session=True)
             return
         request = {"env": env, "cwd": cwd, "folder": self.folders.root}
-        if python := python_command(argv[0], argv[1:], env, cwd):
-            interpreter, program = python
-            try:
-                server = fork_server(interpreter, (*WARM, *self.spec.preload), start_environment(env))
-                return await self._fork(server, request | {"python": program})
+        interpreter, program = python_command(argv[0], argv[1:], env, cwd) or ("", ())
+        start = start_environment(env)
+        if interpreter and not any(self.workdir in text for text in (interpreter, *start.values())):
+            try: return await self._fork(fork_server(interpreter, (*WARM, *self.spec.preload), start), request | {"python": program})
             except ForkServerError: _warn_cold_start(interpreter)
         await self._fork(fork_server(), request | {"argv": argv})
 
@@ -412,7 +411,7 @@ def read_message(
 ) -> SessionMessage | None:  # None for a line that is not a message
     "Parse one line. Raises `TooLarge` if it holds too many values, `BadMessage` if it looks like a message and is not one, or answers no open request."
     line = line.strip()
-    if not line.startswith(b"{"):
+    if not line.startswith(b"{") or b'"jsonrpc"' not in line:
         if line: log.debug("skipped %d characters of a server's output that are not a message", len(line))
         return None
     if too_many_values(line): raise TooLarge(f"a message of more than {MOST_VALUES:,} values")

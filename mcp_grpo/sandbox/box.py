@@ -75,8 +75,8 @@ async def _receive(channel: socket.socket, n: int) -> bytes:
 
 class Child:
     "A process that a zygote has forked."
-    def __init__(self, handle: int | None, pid: int, channel: socket.socket):
-        self.handle, self.pid, self.channel = handle, pid, channel  # pidfd, None without walls; process id in its own namespace; socket
+    def __init__(self, zygote: "Zygote", handle: int | None, pid: int, channel: socket.socket):
+        self.zygote, self.handle, self.pid, self.channel = zygote, handle, pid, channel  # pidfd, None without walls; process id in its own namespace; socket
 
     def signal(self, number: int) -> None:
         "Send a signal, if the process still exists."
@@ -128,13 +128,13 @@ async def _until_readable(channel: socket.socket) -> None:
     try: await ready
     finally: loop.remove_reader(channel)
 
-async def _receive_child(channel: socket.socket) -> Child:
-    "The child at the other end of a channel, once its walls stand."
+async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
+    "The zygote's child at the other end of a channel, once its walls stand."
     await _until_readable(channel)
     data, files, *_ = socket.recv_fds(channel, 8, 1)
     if not data: raise SandboxError("the sandbox's zygote has ended")
     for file in files: os.set_inheritable(file, False)
-    child = Child(files[0] if files else None, *struct.unpack("!q", data), channel)
+    child = Child(zygote, files[0] if files else None, *struct.unpack("!q", data), channel)
     try:
         if (answer := await asyncio.get_running_loop().sock_recv(channel, 1000)) == b"+": return child
         raise SandboxError(answer[1:].decode(errors="replace") or "the process died")
@@ -183,7 +183,7 @@ class Zygote:
         try:
             async with asyncio.timeout(START_SECONDS):
                 with theirs: await self._send(theirs)
-                return await _receive_child(channel)
+                return await _receive_child(self, channel)
         except (OSError, SandboxError) as e:
             channel.close()
             raise SandboxError(f"an episode could not be started ({e or 'no answer in time'})") from e
@@ -196,6 +196,17 @@ class Zygote:
         while True:
             try: return socket.send_fds(self._link, [b"e"], [channel.fileno()])
             except BlockingIOError: await asyncio.sleep(0.01)
+
+    async def has_ended(
+        self,
+        seconds: float = 0.2,  # for the end to be seen: that of a child may be seen before
+    ) -> bool:
+        "Whether the zygote has ended, or was closed; its children end with it."
+        for _ in range(int(100 * seconds)):
+            try: return not self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a zygote that is ready says nothing more
+            except BlockingIOError: await asyncio.sleep(0.01)
+            except OSError: return True
+        return False
 
     def close(self) -> None:
         "End the zygote with all its children; may be called twice."
@@ -232,10 +243,12 @@ class Interpreter:
             if self._child is None: await self._begin()
             try: result = await self._child.ask(data, limits)
             except BaseException as e:  # the process cannot be used any more
+                zygote = self._child.zygote
                 self._drop()
                 if isinstance(e, TimeoutError): reason = f"TimeUp: the call did not stop after {limits.seconds:g} s"
-                elif isinstance(e, (EOFError, OSError, ValueError)): reason = "The interpreter died: out of memory, or a crash"
-                else: raise
+                elif not isinstance(e, (EOFError, OSError, ValueError)): raise
+                elif await zygote.has_ended(): raise SandboxError("the sandbox's zygote has ended, and this interpreter with it") from e
+                else: reason = "The interpreter died: out of memory, or a crash"
                 result = Result(error=reason, note="All variables are lost.")
         return replace(result, seconds=perf_counter() - began)
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 KEY = "sk-live-7f3a9c2e51d8b604"  # what the tests put into the environment; opens nothing
-SLOW = 4.0  # seconds
+SLOW = 12.0  # seconds
 
 BAR = {"v": 70790813.0, "vw": 131.6292, "o": 130.465, "c": 130.15, "h": 133.41, "l": 129.89, "t": 1673240400000, "n": 645365}
 COMPANY = {"ticker": "AAPL", "name": "Apple Inc.", "market": "stocks", "locale": "us", "type": "CS", "active": True, "sic_code": "3571",
@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
     def _fail(self, kind: str):
         if kind.isdigit():
             words = "ratelimited" if kind == "429" and self.server.service is slack else f"The request with key {KEY} is not possible."
-            return self._send(int(kind), ERROR[self.server.service.__name__](words), {"Retry-After": "7"} if kind in ("429", "503") else {})
+            return self._send(int(kind), ERROR[self.server.service.__name__](words), {"Retry-After": "50"} if kind in ("429", "503") else {})
         if kind == "SLOW": time.sleep(SLOW)
         if kind == "HTML": return self._write(b'<html>{"results": [')
         if kind == "SHAPE": return self._write(b'{"ok": true, "results": 3, "messages": 3, "answer": []}')

@@ -90,9 +90,11 @@ class PeakMemory:
             self.mb = (int(line.split()[1]) * 1024 - self.before) / 1e6
 
 
-def alive(pid: int) -> bool:
-    "Whether a process still runs."
-    try: return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def alive(process: psutil.Process | int) -> bool:
+    "Whether a process still runs; its number alone may be another's by now."
+    try:
+        if isinstance(process, int): process = psutil.Process(process)
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess: return False
 
 
@@ -187,12 +189,16 @@ async def changed_tools(trials: int, approved: str) -> dict:
 def killed_parent(seconds: float = 60.0) -> str:
     "Kill -9 a program that leases all kinds of servers; what was wrong, or nothing."
     parent = subprocess.Popen([sys.executable, str(HERE/"doomed.py")], stdout=subprocess.PIPE, text=True)
-    try: pids = json.loads(parent.stdout.readline())
+    processes = []
+    try:
+        for pid in json.loads(parent.stdout.readline()):
+            with contextlib.suppress(psutil.NoSuchProcess): processes.append(psutil.Process(pid))
     finally:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
     deadline = time.monotonic() + seconds
-    while (remaining := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline: time.sleep(0.05)
-    for pid in remaining: os.kill(pid, signal.SIGKILL)
-    return f"{len(remaining)} of {len(pids)} processes outlived it" if remaining else "" if len(pids) >= 6 else f"only {len(pids)} processes were there to outlive it"
+    while (remaining := list(filter(alive, processes))) and time.monotonic() < deadline: time.sleep(0.05)
+    for process in remaining:
+        with contextlib.suppress(psutil.NoSuchProcess): process.kill()
+    return f"{len(remaining)} of {len(processes)} processes outlived it" if remaining else "" if len(processes) >= 6 else f"only {len(processes)} processes were there to outlive it"

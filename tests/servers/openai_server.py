@@ -1,6 +1,6 @@
 """An OpenAI-compatible endpoint on a local socket: chat completions and responses, with structured output, and the ways in which they fail.
 
-What it answers is a function of the messages and the wanted JSON schema. `failures` are HTTP statuses that the first requests get instead of an answer.
+What it answers is a function of the messages and the wanted JSON schema; for None it sends a reply without an answer. `failures` are HTTP statuses that the first requests get instead of an answer.
 """
 import contextlib, json, threading, time
 from collections.abc import Callable
@@ -36,10 +36,10 @@ class OpenAIServer:
         if path.endswith("/responses"):
             part = {"type": "output_text", "text": text, "annotations": []}
             return 200, {"id": "r1", "object": "response", "created_at": 0, "model": body["model"], "status": "completed", "parallel_tool_calls": False, "tool_choice": "auto", "tools": [],
-                         "output": [{"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}],
+                         "output": [{"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}] if text is not None else None,
                          "usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15}}
         return 200, {"id": "c1", "object": "chat.completion", "created": 0, "model": body["model"], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-                     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
+                     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}] if text is not None else None}
 
 
 class _Handler(BaseHTTPRequestHandler):
