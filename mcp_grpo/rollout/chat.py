@@ -204,8 +204,9 @@ class Template:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        "The tokens that end an assistant's turn: the template's, the tokenizer's, and Llama's for a turn that waits for a result."
-        named = [self.tokenizer.get_added_vocab().get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source]
+        "The tokens that end an assistant's turn: the template's, the tokenizer's, Llama's for a turn that waits for a result, and those that end a text."
+        known = self.tokenizer.get_added_vocab()
+        named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")]
         return tuple(dict.fromkeys(id for id in (self.after(("user",))[0][0], self.tokenizer.eos_token_id, *named) if id is not None))
 
     def reply(self, roles: tuple[str, ...]) -> tuple:

@@ -73,6 +73,8 @@ class Engine(Protocol):
         "Announce that an episode (a key without its turn) is over and its memory may be freed."
     def expect(self, episodes: int) -> None:
         "Announce that `episodes` more episodes are running, or fewer if negative."
+    async def lend(self) -> None:
+        "Give a GPU's memory for sampling back to the learner, if no episode is expected; the next turn takes it again."
     def stats(self) -> EngineStats:
         "The current counters."
 

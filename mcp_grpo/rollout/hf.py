@@ -279,7 +279,7 @@ def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Co
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #597185b2
 class HFEngine:
-    "A `transformers` model as an `Engine`; its weights are shared, not copied."
+    "A `transformers` model as an `Engine`; it samples from the policy's own weights, or from a copy that the policy refreshes."
     shares_weights = True
     note = ""
 
@@ -333,6 +333,10 @@ class HFEngine:
         self.expected += episodes
         if not self.expected and self.model.device.type != "cpu": self.thread.submit(self.lend_memory)
         self.notify()
+
+    async def lend(self):
+        "Give the memory of keys and values back, unless turns are expected; it is free when this returns. A processor's stays."
+        if self.model.device.type != "cpu": await asyncio.get_running_loop().run_in_executor(self.thread, self.lend_memory)
 
     def lend_memory(self):
         "Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes it again."
@@ -413,6 +417,8 @@ def open_hf(
 ) -> HFEngine:
     "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
     if cfg.evaluate.constrained: raise ConfigError("evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern.")
+    if cfg.rollout.dtype not in ("model", str(policy.head(policy.causal).dtype).removeprefix("torch.")) and policy.sampler is policy.model and not policy.quantized:
+        policy.sample_in(getattr(torch, cfg.rollout.dtype))  # products of a base of 4 bits have one precision
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if model.device.type == "cuda": slots = min(slots, slots_within(cfg.rollout.gpu_memory * Machine.here().memory, model.config.get_text_config(), model.dtype, longest))
     return HFEngine(model, slots, longest, cfg.rollout.deterministic)

@@ -14,16 +14,19 @@ import shutil
 import tempfile
 import time
 import warnings
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
 import httpx2
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from ..client.pool import together
 from ..client.session import run_sync
-from ..config import Config, ConfigError
+from ..config import Config, ConfigError, WriteError, writing
 from ..model.policy import Policy, Probe, Weights, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 from .vllm import LARGEST_ERROR, compare
@@ -92,6 +95,7 @@ class RemoteEngine:
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in endpoints]
         self.peft, self.dtype, self.max_tokens, self.seed = peft, dtype, max_tokens, seed
         self.folder = Path(folder or tempfile.mkdtemp(prefix="mcp-grpo-weights-")).absolute()
+        if not folder: weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.home: dict[Key, Server] = {}  # by episode: the server that holds its keys and values
@@ -177,23 +181,27 @@ class RemoteEngine:
         here = self.folder / name
         self.write(here, weights)
         if any(server.reason for server in self.servers) and self.used(): await self.look()
-        async with asyncio.TaskGroup() as tasks:
-            found = {server.url: tasks.create_task(self.hand_over(server, here, weights)) for server in self.used()}
-        for server in self.used():
-            if reason := found[server.url].result(): self.leave_out(server, reason)
+        used = self.used()
+        for server, reason in zip(used, await together(lambda server: self.hand_over(server, here, weights), used)):
+            if reason: self.leave_out(server, reason)
         for old in self.folder.glob(f"{self.name}-*"):
             if old != here: shutil.rmtree(old, ignore_errors=True)
 
     def write(self, folder: Path, weights: Weights) -> None:
         "Write weights where the servers find them: complete before the folder has its name."
         draft = folder.with_name("." + folder.name)
-        draft.mkdir(parents=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.tensors.items()}
-        if weights.kind == "lora":
-            plain = {key: sorted(value) if isinstance(value, set) else getattr(value, "value", value) for key, value in self.peft.items()}
-            (draft / "adapter_config.json").write_text(json.dumps(plain, default=str))
-        save_file(tensors, draft / ("adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"), metadata={"format": "pt"})
-        draft.rename(folder)
+        try:
+            with writing(folder, SafetensorError):
+                draft.mkdir(parents=True)
+                if weights.kind == "lora":
+                    plain = {key: sorted(value) if isinstance(value, set) else getattr(value, "value", value) for key, value in self.peft.items()}
+                    (draft / "adapter_config.json").write_text(json.dumps(plain, default=str))
+                save_file(tensors, draft / ("adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"), metadata={"format": "pt"})
+                draft.rename(folder)
+        except WriteError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise EngineError(f"the weights cannot be handed over: {error}") from None
 
     async def hand_over(self, server: Server, folder: Path, weights: Weights) -> str:
         "Let one server load weights, and compare the probe; returns what is wrong."
@@ -219,8 +227,7 @@ class RemoteEngine:
     async def prove(self, server: Server, probe: Probe) -> None:
         "Compare a server's logprobs with the probe's. Raises `ServerError` if it does not serve the new weights."
         client = self.http()
-        async with asyncio.TaskGroup() as tasks: rows = [tasks.create_task(server.likely(client, prompt)) for prompt in probe.prompts]
-        found = [row.result() for row in rows]
+        found = await together(lambda prompt: server.likely(client, prompt), probe.prompts)
         proof = compare(probe, found)
         if math.isnan(server.rounding):
             warm = await server.likely(client, probe.prompts[0], 2.0)
@@ -237,6 +244,9 @@ class RemoteEngine:
 
     def expect(self, episodes: int) -> None:
         "Nothing to do: the servers do not wait for announced episodes."
+
+    async def lend(self) -> None:
+        "Nothing to do: the servers have their own memory."
 
     async def release(self, episode: Key) -> None:
         "Forget which server holds an episode's keys and values; it evicts those that were not used for longest."

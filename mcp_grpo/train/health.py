@@ -18,6 +18,8 @@ import torch
 from ..config import TrainConfig
 from ..model.policy import PolicyError
 from ..rollout.trajectory import Trajectory
+from .advantage import BY_EPISODE
+from .loss import advantage_kind
 
 # %% ../../nbs/08_train/05_health.ipynb #232c0cff
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Health:
         return found or self.judge("weights_moved", 1.0 if without_advantages else moved, verdict)
 
     def spread(self, metrics: dict, valid: list[Trajectory]) -> Verdict | None:
-        "No group's rewards differ."
+        "No group's rewards differ, and the advantage compares nothing else."
+        if advantage_kind(self.cfg) not in BY_EPISODE: return None
         share = sum(bool(t.outcome.success) for t in valid) / len(valid)
         cause = "all_succeed" if share == 1 else "all_fail" if share == 0 else "equal_within_groups"
         advice = {"all_succeed": "the tasks are solved: take harder ones.", "all_fail": "no task is ever solved: take easier ones, or a warm start.",

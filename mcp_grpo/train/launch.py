@@ -9,6 +9,7 @@ __all__ = ['ADDRESS', 'KEY', 'WORK', 'hold_lifeline', 'work', 'Launch', 'open_tr
 import gc
 import os
 import queue
+import re
 import secrets
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from transformers.utils.logging import disable_progress_bar
 from ..client.pool import Pool, open_pool
 from ..client.session import run_sync
 from ..config import Config, find_path, read_config
-from ..model.parallel import World, open_sharded
+from ..env.offer import complete_tasks_sync
+from ..model.parallel import World, open_sharded, read_deepspeed
 from ..model.policy import Plan, Policy, plan_run
 from ..rollout.chat import Chat, open_chat
 from ..rollout.engine import Engine, open_engine
@@ -33,6 +35,7 @@ from ..task import Task, read_tasks
 from .checkpoint import check_resumable, checkpoints, load_checkpoint
 from .health import stop_if_critical
 from .learner import deferred_interrupt
+from .optim import check_spread
 from .trainer import StepResult, Trainer, TrainerError, count_steps
 from .warmstart import load_warm_start
 
@@ -63,8 +66,9 @@ def work(
     connection = None if world.rank else Client(os.environ[ADDRESS], authkey=bytes.fromhex(os.environ[KEY]))
     policy = open_sharded(cfg, plan, world)
     load_warm_start(cfg, policy, folder)
-    tasks = read_tasks(find_path(cfg.data.train, "task file"))
+    tasks = read_tasks(find_path(cfg.data.train, "task file"), cfg.data.server_names)
     with open_pool(cfg, folder.parents[1]) as pool:
+        tasks = complete_tasks_sync(tasks, pool, cfg.data.train, cfg.data.server_names)
         def send(*played): connection.send(played)
         trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, open_chat(cfg, policy.tokenizer), tasks, folder / "checkpoints", resume,
                           on_rollout=send if connection else None, world=world)
@@ -93,6 +97,8 @@ class Launch:
         if checkpoints(self.saved) and not resume: raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         if not cfg.train.checkpoint_every: raise TrainerError("The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more.")
         if cfg.servers.tape and cfg.servers.tape_mode != "replay": raise TrainerError("Several processes cannot record one tape: set servers.tape_mode=replay, or leave the tape out.")
+        check_spread(cfg.train)
+        read_deepspeed(cfg, plan)
         self.steps_done = check_resumable(self.saved, cfg) if resume else 0
 
     @property
@@ -115,10 +121,7 @@ class Launch:
         "Train for as many steps as are configured; raises `TrainerError` if a worker fails."
         if self.steps_done >= self.steps: return self.take_over()
         home = self.policy.device
-        self.policy.model.to("cpu")
-        self.engine.reset()
-        gc.collect()
-        if home.type == "cuda": torch.cuda.empty_cache()
+        self.move("cpu")
         with tempfile.TemporaryDirectory() as folder:
             key = secrets.token_hex(16)
             listener = Listener(f"{folder}/steps", authkey=bytes.fromhex(key))
@@ -130,12 +133,19 @@ class Launch:
                 except subprocess.TimeoutExpired: workers.kill()
                 workers.stdout.close()
                 listener.close()
-                self.policy.model.to(home)
+                self.move(home)
                 self.take_over()
+
+    def move(self, device: torch.device | str):
+        "Move the notebook's model, the copy that its engine samples from, and the engine's cache: the workers need the GPU whole."
+        for model in dict.fromkeys((self.policy.model, self.policy.sampler)): model.to(device)
+        self.engine.reset()
+        gc.collect()
+        if torch.cuda.is_available(): torch.cuda.empty_cache()
 
     def follow(self, workers: subprocess.Popen, listener: Listener) -> Iterator[StepResult]:
         "Yield the workers' steps and pass on what they print, until they have ended."
-        events, last, interrupted, verdicts = queue.Queue(), "", False, []
+        events, last, named, interrupted, verdicts = queue.Queue(), "", "", False, []
         connections: list[Connection] = []
         def read_lines():
             for line in workers.stdout: events.put(line.decode(errors="replace").rstrip())
@@ -156,6 +166,7 @@ class Launch:
             if event is None: break
             if isinstance(event, str):
                 last = event or last
+                if re.match(r"(\[rank\d+\]: )?[\w.]+(Error|Exception|Miss): \S", event): named = event
                 self.say(event)
                 continue
             if isinstance(event, tuple):
@@ -167,7 +178,7 @@ class Launch:
                 connections[0].send(not interrupted)
         status = workers.wait()
         stop_if_critical(verdicts)  # the workers ended for that reason, after a checkpoint
-        if status: raise TrainerError(f"The workers ended with status {status}; their last line was: {last}")
+        if status: raise TrainerError(f"The workers ended with status {status}; " + (f"they said: {named}" if named else f"their last line was: {last}"))
         if interrupted: raise KeyboardInterrupt
 
     def take_over(self):

@@ -25,7 +25,7 @@ from ..model.parallel import World
 from ..model.policy import Policy
 from ..model.tree import PrefixTree, pack_tree, tree_hidden, why_not
 from ..rollout.trajectory import Trajectory
-from .advantage import WITH_VALUES, Played, advantages, has_spread, overlong_penalty
+from .advantage import BY_EPISODE, WITH_VALUES, Played, advantages, has_spread, overlong_penalty
 from .loss import Tokens, advantage_kind, find_loss, kl_estimate, policy_loss, token_weights
 from .optim import Optimizer, open_optimizer
 from .value import estimate_values, value_loss
@@ -66,9 +66,9 @@ def make_rows(
     cfg: TrainConfig = TrainConfig(),  # shaping and masking, and whether groups without spread are left out
     max_tokens: int = 512,  # the most tokens an episode may have
 ) -> list[list[Row]]:  # those with a valid reward, by group
-    "The rows of all groups, or of those whose rewards differ."
+    "The rows of all groups, or of those whose rewards differ where the advantage compares nothing else."
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
-    if cfg.drop_groups_without_spread: valid = [group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))]
+    if cfg.drop_groups_without_spread and advantage_kind(cfg) in BY_EPISODE: valid = [group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))]
     return [[Row.of(t, cfg, max_tokens) for t in group] for group in valid]
 
 def give_advantages(
@@ -144,9 +144,9 @@ class MicroBatch:
         self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
         self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it if no prompt were shared
         self.logp_old: Tensor | None = None  # set by the first pass
-        self.values_old: Tensor | None = None  # set by the first pass, if there is a value head
         def of_rows(values): return None if values[0] is None else torch.cat(values).to(device, torch.float32)
         self.advantage = of_rows([row.advantage for row in rows])
+        self.values_old = of_rows([row.played.values for row in rows])  # before the step, if there is a value head
         self.returns = of_rows([row.played.returns for row in rows])
         self.logp_ref = of_rows([row.logp_ref for row in rows])  # otherwise set by the reference pass, if the loss has a KL term
 
@@ -269,7 +269,6 @@ class Pass:
         tokens = Tokens(logp, b.logp_old, b.advantage, b.row, b.logp_sampler, b.logp_ref, entropy)
         loss, statistics = policy_loss(tokens, b.weight, self.loss, cfg.kl if cfg.kl_in == "loss" else 0.0, cfg.entropy, cfg.tis_cap, cfg.tis_mode, cfg.kl_estimator)
         if b.returns is not None:
-            if b.values_old is None: b.values_old = values.detach()
             of_values = value_loss(values, b.values_old, b.returns, cfg.value_clip).sum() / tokens_in_update * b.real
             loss, statistics["value_loss"] = loss + cfg.value_loss * of_values, of_values.detach()
         self.optimizer.backward(loss, last)

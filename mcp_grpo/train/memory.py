@@ -84,7 +84,8 @@ def largest_micro_batch(
     n = longest - prompt
     groups = min(cfg.train.tasks_per_step, cfg.train.token_budget // (prompt + samples * n) + 1)
     def row(task: int) -> Row:
-        played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), returns=torch.zeros(n, dtype=torch.float64) if advantage_kind(cfg.train) in WITH_VALUES else None)
+        values = torch.zeros(n, dtype=torch.float64) if advantage_kind(cfg.train) in WITH_VALUES else None
+        played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), values, values)
         return Row([(task + i) % vocabulary for i in range(longest)], [0] * prompt + [1] * n, [0.0] * longest, played, advantage=torch.zeros(n, dtype=torch.float64))
     rows = [row(task) for task in range(groups) for _ in range(samples)]
     made = [MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share) for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)]
@@ -220,7 +221,7 @@ def predict_memory(
         update += max(w.numel() * w.itemsize for w in packed)
     ranks = max(plan.processes, 1)
     sampled = dtype if cfg.rollout.dtype == "model" else getattr(torch, cfg.rollout.dtype)
-    copies = cfg.rollout.engine == "hf" and (sampled != dtype or plan.processes > 0)
+    copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
     reference = sum(x.nbytes for x in policy.reference_tensors().values())
     copy = policy.count() * sampled.itemsize if copies else 0
     sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)

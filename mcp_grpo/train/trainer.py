@@ -30,11 +30,11 @@ from ..rollout.collect import collect_sync
 from ..rollout.engine import Engine, EngineError, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
-from .advantage import ADVANTAGES
+from .advantage import ADVANTAGES, BY_EPISODE
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .health import Health, Verdict, named_shortage, stop_if_critical
+from .health import Health, HealthError, Verdict, named_shortage, stop_if_critical
 from .learner import Learner, deferred_interrupt, summarise
-from .loss import LOSSES, find_loss
+from .loss import LOSSES, advantage_kind, find_loss
 from .optim import make_optimizer, schedule_factor
 
 # %% ../../nbs/08_train/07_trainer.ipynb #7ffc8cff
@@ -133,6 +133,8 @@ def check_algorithm(
     try: find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
     except ValueError as e: raise ConfigError(f"train.dual_clip: {e}") from None
     if cfg.train.reference == "adapter_off" and cfg.model.weights != "lora": raise ConfigError("train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora.")
+    if cfg.train.steps != 0 and cfg.rollout.samples < 2 and advantage_kind(cfg.train) in (*BY_EPISODE, "turn"):
+        raise ConfigError("rollout.samples: with one sample there is no group to compare it with; write at least 2, or take an advantage that compares no group, such as gae.")
     schedule_factor(cfg.train)
     make_optimizer(cfg.train, [torch.nn.Parameter(torch.zeros(1))])
 
@@ -191,6 +193,10 @@ class Trainer:
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
                     stop_if_critical(step.verdicts)
                     if self.failure: raise self.failure
+        except HealthError: raise
+        except Exception:
+            if self.world.size > 1: self.steps_saved = self.steps_done  # no checkpoint: all processes write it together, and the others are elsewhere
+            raise
         finally:
             gc.unfreeze()
             self.save(due=False)
@@ -204,6 +210,7 @@ class Trainer:
         "The first half of a step: collect trajectories."
         start, busy = time.perf_counter(), self.engine.stats().seconds
         with named_shortage("sampling"): groups = self.rollout(self.steps_done)
+        run_sync(self.engine.lend)
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(
@@ -214,7 +221,7 @@ class Trainer:
         cfg, r = self.cfg, self.cfg.rollout
         tasks = choose_tasks(self.tasks, cfg.train, cfg.seed, step)
         mine = collect_sync(tasks, self.engine, self.pool, self.chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="train",
-                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=r.num_parallel_envs,
+                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=-(-r.num_parallel_envs // self.world.size),
                             force_rate=r.force_rate, weights=cfg.reward.weights)
         played = self.world.gather(mine)
         groups = [sum((groups[i] for groups in played), []) for i in range(len(tasks))]
@@ -228,12 +235,14 @@ class Trainer:
         generating: float,  # those of them in which the engine computed
     ) -> StepResult:
         "The second half: learn, and publish the new weights."
-        start, version = time.perf_counter(), self.policy.version
+        start, version, broke = time.perf_counter(), self.policy.version, True
         try:
             with named_shortage("an update"): metrics = self.learner.step(groups)
             self.learner.optimizer.zero_grad()  # a gradient takes as much memory as what is trained, and sampling needs none
+            broke = False
         finally:  # an update that broke off may have moved the weights too
-            try: self.publish()
+            try:
+                if not broke or self.world.size == 1: self.publish()
             except EngineError as error: self.failure = error  # raised once the step is yielded and saved
         learnt = time.perf_counter() - start
         verdicts = self.health.check(metrics, groups, version)

@@ -23,6 +23,7 @@ from ..client.pool import Pool
 from ..client.session import run_sync
 from ..config import Config, ConfigError, TrainConfig, writing
 from ..env.action import prompt_messages
+from ..env.judge import judge_sync, judged
 from ..env.offer import with_pseudonyms
 from ..env.scripted import oracle_turns
 from ..model.policy import Policy, loading
@@ -32,8 +33,9 @@ from ..rollout.collect import collect, collect_sync
 from ..rollout.engine import Completion, Engine, EngineStats, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
-from .advantage import Played
+from .advantage import BY_EPISODE, Played
 from .learner import Pass, Row, divide, micro_batches
+from .loss import advantage_kind
 from .optim import open_optimizer
 from .trainer import TrainerError, choose_tasks
 
@@ -144,7 +146,7 @@ def warm_up(
     "Supervised training, one step at a time."
     if not rows: raise TrainerError("There is nothing to warm up with: no episode of the oracle succeeded; `mcp-grpo check` says why.")
     steps, size = cfg.warmstart_steps, min(cfg.tasks_per_step, len(rows))
-    optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": cfg.warmstart_lr or cfg.lr, "warmup": max(cfg.warmup, steps // 20)}))
+    optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": cfg.warmstart_lr or cfg.lr, "warmup": min(max(cfg.warmup, steps // 20), steps // 2)}))
     run, share = Pass(policy, optimizer, cfg), not why_not(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: what is sampled later has no dropout either
@@ -154,13 +156,13 @@ def warm_up(
         weight = 1 / sum(row.tokens for row in chosen)
         batches = micro_batches(chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share)
         optimizer.set_rate(step)
-        optimizer.zero_grad()
         total = 0.0
         for batch in batches:
             loss = -(run.score(batch, policy.causal)[0] * batch.weight).sum()
             optimizer.backward(loss, last=batch is batches[-1])
             total += loss.item()
         optimizer.update()
+        optimizer.zero_grad()
         yield total
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #21876ffd
@@ -246,6 +248,7 @@ class Spread:
     with_spread: int  # groups whose episodes earn different rewards
     always: int  # groups without spread whose episodes all succeed
     never: dict[str, int]  # family -> groups without spread in which no episode succeeds
+    compared: bool = True  # whether the advantage compares the episodes of a group with each other
 
     def __str__(self) -> str:
         said = f"{self.with_spread} of {self.groups} groups have spread ({self.with_spread / max(self.groups, 1):.0%}): their episodes earn different rewards, which is what is learnt from"
@@ -255,7 +258,7 @@ class Spread:
 
     def check(self) -> "Spread":
         "Raises `TrainerError` if there is nothing to learn from."
-        if self.with_spread: return self
+        if self.with_spread or not self.compared: return self
         if self.always == self.groups: raise TrainerError(f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in every episode, so there is nothing left to learn; take harder tasks.")
         raise TrainerError(f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn different rewards, so reinforcement would change nothing. "
                            "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks.")
@@ -269,10 +272,12 @@ def look_for_spread(
     tasks: list[Task],  # complete; to learn from
 ) -> Spread:
     "Play the groups of the first step; of further steps, too, as long as no group has spread and fewer than `ENOUGH` were played."
-    r, found, step = cfg.rollout, Spread(0, 0, 0, {}), 0
+    r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
     while not found.with_spread and found.groups < ENOUGH:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
-        for group in collect_sync(chosen, engine, pool, chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="spread", step=step, max_tokens=r.max_tokens, seed=cfg.seed):
+        groups = collect_sync(chosen, engine, pool, chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="spread", step=step, max_tokens=r.max_tokens, seed=cfg.seed,
+                              at_once=r.num_parallel_envs, force_rate=r.force_rate, weights=cfg.reward.weights)
+        for group in judge_sync(chosen, groups, cfg.reward) if judged(cfg.reward) else groups:
             valid = [t.outcome for t in group if t.outcome.reward is not None]
             if not valid: continue
             rewards = [outcome.reward for outcome in valid]
