@@ -10,6 +10,7 @@ __all__ = ['app', 'Servers', 'Tasks', 'Settings', 'Mode', 'Heldout', 'Model', 'R
 # %% ../nbs/11_cli.ipynb #efa385ad
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -45,6 +46,7 @@ def command(function: Callable) -> Callable:
     def run(*args, **kwargs):
         from mcp_grpo.config import load_dotenv
         load_dotenv()
+        if (here := os.getcwd()) not in sys.path: sys.path.insert(0, here)
         try: code = function(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -99,7 +101,8 @@ def tasks(
     """Explore MCP servers and write tasks from what they answer; no language model is needed.
 
     The tools are called on sensible arguments, results are followed into further calls, and a task asks for what was observed. Every task is executed
-    twice before it is written. Tools that change something are called only where each episode has a copy of the server for itself.
+    twice before it is written. Tools that may change something are called only where the server's entry
+    says that each episode has a state of its own: an isolation other than shared, or a {workdir}.
 
     \b
     mcp-grpo tasks --servers mcp.json --out tasks/
@@ -119,7 +122,7 @@ def tasks(
 
 # %% ../nbs/11_cli.ipynb #94f4cf2c
 @command
-def check(tasks: Tasks = "", servers: Servers = "", settings: Settings = ()):
+def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", settings: Settings = ()):
     """Play all tasks with their own calls, and say of each that fails why.
 
     For each failing task: its calls with their results, what the server wrote to its error output, and the state that the task left. The exit status is 1 if one fails.
@@ -133,7 +136,7 @@ def check(tasks: Tasks = "", servers: Servers = "", settings: Settings = ()):
     from mcp_grpo.env.preflight import check_all
     from mcp_grpo.observe.track import run_overrides
     from mcp_grpo.task import read_tasks
-    cfg = load_config("cpu", run_overrides(servers, tasks, settings=settings))
+    cfg = load_config("cpu", run_overrides(servers, tasks, heldout, settings))
     settle_data(cfg)
     failed = 0
     with open_pool(cfg, ".") as pool:
@@ -219,8 +222,8 @@ def evaluate(
     rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k")] = 1,
     temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1")] = None,
     mode: Annotated[str, Option(help="a preset that says how to sample: evaluation samples as chat assistants are sampled")] = "",
-    endpoint: Annotated[str, Option(help="base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY")] = "",
-    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: all")] = 0,
+    endpoint: Annotated[str, Option(help="base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY. It reads the compact list of tools, a local model what its template shows: to compare the two, --set rollout.tools_as=compact")] = "",
+    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all")] = 0,
     settings: Settings = (),
 ):
     """Measure how often a policy succeeds, by family, with 95 % intervals.
@@ -324,8 +327,10 @@ def call(
 
 
 @command
-def doctor(servers: Servers = "", tasks: Tasks = "", model: Model = "", mode: Mode = "cpu", settings: Settings = ()):
+def doctor(servers: Servers = "", tasks: Tasks = "", heldout: Heldout = "", model: Model = "", mode: Mode = "cpu", settings: Settings = ()):
     """Say what is missing or broken, and what to do about it: packages, accelerator, whether the run fits into its memory, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
+
+    To measure the isolation, every tool of a server is called that declares one in its entry (other than shared) or has a {workdir}; of other servers no tool is called.
 
     \b
     mcp-grpo doctor --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora
@@ -333,7 +338,7 @@ def doctor(servers: Servers = "", tasks: Tasks = "", model: Model = "", mode: Mo
     from mcp_grpo.config import load_config, project_root
     from mcp_grpo.observe.doctor import examine, findings_table
     from mcp_grpo.observe.track import run_overrides
-    found = examine(load_config(mode, run_overrides(servers, tasks, settings=settings), model={"name": model} if model else {}), project_root() / "outputs")
+    found = examine(load_config(mode, run_overrides(servers, tasks, heldout, settings), model={"name": model} if model else {}), project_root() / "outputs")
     show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
     print(f"{bad} to mend." if bad else "Nothing to mend.")

@@ -166,9 +166,10 @@ def renamed(
     names: dict[str, str],  # server, or server.tool -> what it is called here
 ) -> tuple[str, str]:  # server, tool
     "What a server and its tool are called here. Raises `TaskError`."
-    to = names.get(f"{server}.{tool}", f"{names.get(server, server)}.{tool}")
+    to = names.get(f"{server}.{tool}")
+    if to is None: return names.get(server, server), tool
     if "." not in to: raise TaskError(f"data.server_names: {server}.{tool} should be given a server and a tool, as in server.tool, not {to!r}.")
-    new_server, _, new_tool = to.partition(".")
+    new_server, _, new_tool = to.rpartition(".")  # the name of a server may hold dots
     return new_server, new_tool
 
 
@@ -176,7 +177,7 @@ def _call(call: dict, names: dict[str, str]) -> dict:
     "A call of a row with its server, tool and arguments as they are called here."
     server, tool, params = call.get("server", ""), call.get("tool"), call.get("params", {})
     if not isinstance(tool, str) or not isinstance(server, str) or not isinstance(params, dict): return call
-    if not server and "." in tool: server, _, tool = tool.partition(".")
+    if not server and "." in tool: server, _, tool = tool.rpartition(".")
     tool = tool.removeprefix(f"{server}.")
     new_server, new_tool = renamed(server, tool, names)
     if any(name.startswith(f"{server}.{tool}.") for name in names):
@@ -186,7 +187,7 @@ def _call(call: dict, names: dict[str, str]) -> dict:
 
 def _on_server(part: Any, names: dict[str, str]) -> Any:
     "A part of a row that names a server, with the server as it is called here."
-    return part | {"server": names[part["server"]]} if isinstance(part, dict) and part.get("server") in names else part
+    return part | {"server": names[part["server"]]} if isinstance(part, dict) and isinstance(part.get("server"), str) and part["server"] in names else part
 
 
 def _must_call(success: dict, names: dict[str, str]) -> dict:
@@ -234,9 +235,10 @@ def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
 
 def _named_servers(truth: dict) -> list[str]:
     "The servers that a row speaks of; `*` if it names none, or a tool without one."
-    named = [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)]
-    if isinstance(wanted := truth.get("success", {}).get("must_call_tool"), list): named += [name.partition(".")[0] for name in wanted]
-    return list(dict.fromkeys(named)) if named and all(named) else ["*"]
+    named, success = [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)], truth.get("success")
+    wanted = success.get("must_call_tool") if isinstance(success, dict) else None
+    if isinstance(wanted, list): named += [isinstance(name, str) and name.rpartition(".")[0] for name in wanted]
+    return list(dict.fromkeys(named)) if named and all(name and isinstance(name, str) for name in named) else ["*"]
 
 
 def full_row(
@@ -262,7 +264,7 @@ def full_row(
     if isinstance(truth.get("success"), dict): truth["success"] = _must_call(truth["success"], names)
     if isinstance(check := truth.get("state_check"), dict): truth["state_check"] = _on_server(check, names)
     if isinstance(tools := extra.get("tools"), list): extra["tools"] = [_on_server(tool, names) for tool in tools]
-    if isinstance(listed := extra.get("all_tools_of"), list): extra["all_tools_of"] = [names.get(name, name) for name in listed]
+    if isinstance(listed := extra.get("all_tools_of"), list): extra["all_tools_of"] = [names.get(name, name) if isinstance(name, str) else name for name in listed]
     if not extra.get("tools"):
         found |= _complete(truth, extra, prompt)
         found |= {f"not used: {name}": True for name in _unused(kept, truth, extra) if not short}
@@ -360,8 +362,9 @@ class Task:
 
     @property
     def servers(self) -> list:
-        "Names of the servers behind the offered tools, each once; `*` for all that are configured."
-        return list(dict.fromkeys([tool.server for tool in self.tools] + self.all_tools_of))
+        "Names of the servers behind the offered tools, each once; `*` for all that are configured, until their tools are known."
+        whole = [name for name in self.all_tools_of if name != "*" or not self.tools]
+        return list(dict.fromkeys([tool.server for tool in self.tools] + whole))
 
     @classmethod
     def from_row(
@@ -417,9 +420,11 @@ def _parquet_rows(path: Path) -> list[dict]:
     try: rows = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as e: raise TaskError(f"task file {path} cannot be read as parquet: {e}") from None
     rows = [_dense(row) | ({"answer": row["answer"]} if "question" in row and "answer" in row else {}) for row in rows]
-    for row in rows:
+    for i, row in enumerate(rows):
         for name in ("prompt", "reward_spec", "extra_info"):
-            if isinstance(row.get(name), str) and row[name][:1] in ("{", "["): row[name] = json.loads(row[name])
+            if not isinstance(row.get(name), str) or row[name][:1] not in ("{", "["): continue
+            try: row[name] = json.loads(row[name])
+            except ValueError as e: raise TaskError(f"{path.name} row {i}: {name} is not valid JSON: {e}") from None
     return rows
 
 

@@ -16,14 +16,14 @@ def place(wheel, tmp_path_factory):  # noqa: F811
     zipfile.ZipFile(wheel).extractall(folder/"site")  # all that installing a wheel of plain Python does
     (folder/".venv").symlink_to(sys.prefix)
     (folder/"books_server.py").write_text(BOOKS)
-    (folder/"servers.json").write_text(json.dumps({"mcpServers": {"books": {"command": ".venv/bin/python", "args": ["books_server.py"], "cwd": "."}}}))
+    (folder/"servers.json").write_text(json.dumps({"mcpServers": {"books": {"command": ".venv/bin/python", "args": ["books_server.py"], "cwd": ".", "isolation": "process"}}}))
     return folder
 
 
 def said(folder, *words, code=0) -> str:
-    "What the command says; it ends with this exit status, and shows no traceback."
+    "What the command says; it ends with this exit status, and shows no traceback. As for an installed script, Python does not look into the working folder by itself."
     environment = os.environ | {"PYTHONPATH": str(folder/"site"), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-m", "mcp_grpo.cli", *words], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-m", "mcp_grpo.cli", *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == code and "Traceback" not in done.stderr, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -59,3 +59,10 @@ def test_check_says_why_a_task_fails(place):
     for name in ("train", "validation"): (place/f"mine/{name}.json").write_text(json.dumps([row]))
     found = said(place, "check", "--servers", "servers.json", "--tasks", "mine", code=1)
     assert 'called books.search({"title": "Emmma"}) -> ok: unknown title' in found and 'wanted: ["1815"]' in found and "0 of 1 tasks" in found
+
+    check = {"server": "books", "tool": "read_note", "params": {"title": "Emma"}, "write_tool": "note", "function": "own_check:kept"}
+    truth = {"task_id": "kept", "success": {"kind": "state"}, "state_check": check, "tool_sequence": [{"server": "books", "tool": "note", "params": {"title": "Emma", "text": "read it"}}]}
+    row |= {"prompt": [{"role": "user", "content": "Note of Emma: read it."}], "reward_spec": {"ground_truth": truth}}
+    (place/"own_check.py").write_text('def kept(before, after): return (before, after) == ("no note", "read it")\n')
+    (place/"mine/kept.json").write_text(json.dumps([row]))
+    assert "1 of 1 tasks" in said(place, "check", "--servers", "servers.json", "--tasks", "mine/kept.json", "--heldout", "mine/kept.json")

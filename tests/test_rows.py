@@ -2,13 +2,14 @@
 import json, logging
 
 import anyio
+import pytest
 from conftest import ROOT, needs
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import embedded_specs
 from mcp_grpo.env.offer import complete_tasks, has_references
 from mcp_grpo.env.scripted import play_all
-from mcp_grpo.task import Task, read_tasks, split_by_entity
+from mcp_grpo.task import Task, TaskError, read_tasks, split_by_entity
 
 SKYRL = ROOT/"tests/data/skyrl_tasks.json"  # in the form of a public SkyRL project's file, about the companies of the offline world
 HERE = {"polygon": "market", "fmp": "fundamentals", "tavily": "web", "slack": "chat", "python_execution": "sandbox"}
@@ -55,6 +56,9 @@ def test_a_reading_of_parquet(tmp_path):
     packaged = read_tasks(ROOT/"data/processed/validation.json")[:50]
     parquet.write_table(pa.Table.from_pylist([{k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in task.to_row().items()} for task in packaged]), tmp_path/"own.parquet")
     assert read_tasks(tmp_path/"own.parquet") == packaged
+
+    parquet.write_table(pa.table({"prompt": ["[]", "[{"]}), tmp_path/"torn.parquet")
+    with pytest.raises(TaskError, match="torn.parquet row 1: prompt is not valid JSON"): read_tasks(tmp_path/"torn.parquet")
 
 
 def test_the_split_holds_out_whole_entities():

@@ -6,6 +6,7 @@
 __all__ = ['Step', 'Outcome', 'servers_of', 'Episode']
 
 # %% ../../nbs/04_env/03_episode.ipynb #d83d5ad4
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -173,7 +174,7 @@ class Episode:
         "Makes a call in the server's words; the result is in the task's."
         shown = {word: new for new, word in self.task.pseudonyms.items()}
         result = await lease.call(server, tool, with_words(arguments, self.task.pseudonyms))
-        return replace(result, content=with_words(result.content, shown))
+        return replace(result, content=with_words(result.content, shown), structured=with_words(result.structured, shown))
 
     def _out_of_order(self, name: str) -> bool:
         "Whether the task lets this call of a tool fail (`fails_first`)."
@@ -184,6 +185,8 @@ class Episode:
         "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
+        items = result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
+        if not result.fault and isinstance(items, list): return json.dumps(items, ensure_ascii=False)  # in the content, each has a block of its own
         if not result.fault: return None if result.is_error else result.content
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None

@@ -22,7 +22,7 @@ from ..client.session import run_sync
 from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
 from .episode import Episode, Outcome
-from .reward import ToolEvent, same_answer
+from .reward import ToolEvent, readable, shows
 from .scripted import oracle_turns, play_all_sync
 from ..task import Task, TaskError
 
@@ -70,9 +70,7 @@ def check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Tas
 
 # %% ../../nbs/04_env/05_preflight.ipynb #611ed973
 def check_training(cfg: Config, train_tasks: list[Task]) -> None:
-    "Raises `ConfigError` unless groups have two samples, and a family that exists has a weight."
-    if cfg.train.steps != 0 and cfg.rollout.samples < 2:
-        raise ConfigError("rollout.samples: with one sample there is no group to compare it with; write at least 2.")
+    "Raises `ConfigError` unless a family that exists has a weight."
     families = sorted({task.family for task in train_tasks})
     for family in cfg.train.family_weight:
         if family not in families: raise ConfigError(f"train.family_weight: no task is of the family {family!r}{nearest(family, families)}")
@@ -101,7 +99,7 @@ def holds(
     fact: object,  # a text or a number
 ) -> bool:
     "Whether the results contain the fact, as text or as a number."
-    return str(fact) in results or any(same_answer(number, str(fact)) for number in re.findall(r"-?[0-9][0-9.]*", results))
+    return str(fact) in results or shows(results, fact)
 
 def pick_tasks(
     tasks: list[Task],
@@ -153,7 +151,7 @@ def solved(
     outcome: Outcome,  # of its own calls
 ) -> bool:
     "Whether the task's own calls earned 1 and gave its facts."
-    results = " ".join(event.content for event in outcome.events if not event.is_error)
+    results = " ".join(readable(event.content) for event in outcome.events if not event.is_error)
     facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
     if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
     return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
@@ -206,7 +204,8 @@ class Failure:
         for event in self.outcome.events if self.outcome else []:
             ended = f"fault {event.fault}" if event.fault else "error" if event.is_error else "ok"
             lines.append(f"  called {event.server}.{event.tool}({json.dumps(event.arguments, ensure_ascii=False)[:300]}) -> {ended}: {' '.join(event.content.split())[:300]}")
-        wanted = self.task.state_check["contains"] if self.task.state_check else self.task.success.get("values")
+        check = self.task.state_check or {}
+        wanted = {name: check[name] for name in ("path", "equals", "count", "contains", "function") if name in check} or self.task.success.get("values")
         if wanted: lines.append(f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}" + (f"; answered: {self.outcome.answer}" if self.outcome and not self.task.state_check else ""))
         if self.state: lines.append(f"  the state at the end: {self.state}")
         if self.server_said: lines.append(f"  {self.server_said.strip()}")

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['MAX_STATEMENT', 'MONTHS', 'SCALES', 'GRAMMAR', 'HEDGES', 'HEDGING_PAIRS', 'ASKING', 'DECLINES', 'MISSING', 'TERMS',
-           'GROUP_TERMS', 'ToolEvent', 'Record', 'Invalid', 'same_argument', 'shows', 'matched', 'same_answer',
-           'Context', 'states', 'gives', 'declines', 'follow', 'needs_state', 'has_evidence', 'within_limits',
-           'succeeded', 'Term', 'term', 'success', 'arguments', 'tool', 'malformed', 'order', 'must_call', 'facts',
-           'state', 'well_formed', 'efficiency', 'unanswered', 'forced', 'turn_cost', 'GroupTerm', 'group_term',
-           'open_terms', 'score', 'reward_of', 'total']
+           'GROUP_TERMS', 'ToolEvent', 'Record', 'Invalid', 'same_argument', 'written', 'readable', 'shows', 'matched',
+           'same_answer', 'Context', 'states', 'gives', 'declines', 'follow', 'needs_state', 'has_evidence',
+           'within_limits', 'succeeded', 'Term', 'term', 'success', 'arguments', 'tool', 'malformed', 'order',
+           'must_call', 'facts', 'state', 'well_formed', 'efficiency', 'unanswered', 'forced', 'turn_cost', 'GroupTerm',
+           'group_term', 'open_terms', 'score', 'reward_of', 'total']
 
 # %% ../../nbs/04_env/01_reward.ipynb #7a3715a5
 import functools
@@ -17,6 +17,7 @@ import importlib.util
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -62,7 +63,8 @@ class Invalid:
     reason: str  # one sentence
 
 # %% ../../nbs/04_env/01_reward.ipynb #3a0e1e93
-_decimal_text = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?")
+_exponent = r"(?:[eE][+-]?[0-9]{1,2})?"
+_decimal_text = re.compile(rf"[+-]?[0-9]{{1,30}}(?:\.[0-9]{{1,30}})?{_exponent}")
 
 def _decimal(value: Any) -> Decimal | None:
     "A finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
@@ -87,9 +89,28 @@ def same_argument(
     return number is not None and number == wanted
 
 # %% ../../nbs/04_env/01_reward.ipynb #d382367a
-_figure = re.compile(r"(?<![\w.])-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?![\w.]*[A-Za-z_])")
+_figures = [re.compile(rf"(?<![\w.])-?{digits}(?:\.[0-9]{{1,30}})?{_exponent}(?![\w.]*[A-Za-z_])") for digits in ("[0-9]{1,30}", "[0-9]{1,3}(?:,[0-9]{3}){1,9}")]  # 1,234 may be two numbers or one
 
-def _folded(text: str) -> str: return " ".join(text.casefold().replace("’", "'").split())
+def _folded(text: str) -> str: return " ".join(unicodedata.normalize("NFC", text).casefold().replace("’", "'").split())
+
+def written(value: Any) -> str:
+    "A value as a person writes it: a number without an exponent."
+    return format(Decimal(repr(value)), "f") if isinstance(value, float) and math.isfinite(value) else str(value)
+
+def _leaves(value: Any) -> Iterator[Any]:
+    "All texts and numbers of a JSON value."
+    if isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value: yield from _leaves(part)
+    elif value is not None: yield value
+
+def readable(
+    content: str,  # a tool's result
+) -> str:
+    "A result, and behind it the texts that JSON escapes in it."
+    if "\\" not in content: return content
+    try: value = json.loads(content)
+    except (ValueError, RecursionError): return content.replace("\\n", " ")  # a line end inside a text
+    return "\n".join([content, *map(str, _leaves(value))])
 
 def shows(
     content: str,  # a tool's result
@@ -97,9 +118,10 @@ def shows(
     tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
 ) -> bool:
     "Whether a result holds a value: a text as whole words, a number as a number."
-    wanted, content = _decimal(value), content.replace("\\n", " ")  # a line end inside a JSON text
+    wanted, content = _decimal(value), readable(content)
     if wanted is None: return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
-    return any(abs(Decimal(found[0]) - wanted) <= abs(wanted) * Decimal(repr(tolerance)) for found in _figure.finditer(content))
+    found = (Decimal(number[0].replace(",", "")) for pattern in _figures for number in pattern.finditer(content))
+    return any(abs(number - wanted) <= abs(wanted) * Decimal(repr(tolerance)) for number in found)
 
 def _exact(event: ToolEvent, step: dict) -> bool:
     "Whether the event is the needed call: its tool, and every argument that the step names."
@@ -136,7 +158,9 @@ def matched(
     return {step: event for event, step in needed_by.items()}
 
 # %% ../../nbs/04_env/01_reward.ipynb #c53c4a0d
-_answer_number = re.compile(r"([+-]?)\$?((?:[0-9]{1,3}(?:,[0-9]{3}){1,9}|[0-9]{1,30})(?:\.[0-9]{1,30})?)")
+_answer_number = re.compile(rf"([+-]?)\$?((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?{_exponent})")
+
+def _without_stop(text: str) -> str: return text.strip().removesuffix(".").removesuffix("。")
 
 def _amount(text: str) -> Decimal | None:
     "The number that an answer's text states, if it states just that."
@@ -149,7 +173,8 @@ def same_answer(
     tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
 ) -> bool:
     "Whether an answer states the gold value."
-    given, gold = given.strip().removesuffix("."), str(gold).strip().removesuffix(".")
+    given, gold = _without_stop(given), _without_stop(written(gold))
+    if re.match("0[0-9]", gold): return _folded(given) == _folded(gold)  # a code, not a number
     amount, wanted = _amount(given), _amount(gold)
     if amount is None or wanted is None: return amount is wanted and _folded(given) == _folded(gold) != ""
     return abs(amount - wanted) <= abs(wanted) * Decimal(repr(tolerance))
@@ -163,9 +188,9 @@ _start, _end = r"(?<![^\W_])(?<![.,+\-–−/])", r"(?![^\W_])(?![.,/\-–][0-9]
 _PARTS = {
     "value": re.compile("[\ue000-\uf8ff]"),  # a wanted text, marked beforehand
     "date": re.compile(rf"{_start}(?:{_year}[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})|{_day}(?: of)? ({_month})\.?(?:,? {_year})?|({_month})\.? {_day}(?:,? {_year})?){_end}"),
-    "number": re.compile(rf"{_start}([+\-−]?)([$€£¥]?)((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?){_end}(?:( ?%)| (thousand|million|billion|trillion)(?![^\W_]))?"),
+    "number": re.compile(rf"{_start}([+\-−]?)([$€£¥]?)((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?){_end}(?:( ?%| percent(?![^\W_]))| (thousand|million|billion|trillion)(?![^\W_]))?"),
     "word": re.compile(r"[^\W_]+(?:'[^\W_]+)?|[$€£¥%]"),
-    "plain": re.compile(r"[\s_*`\"'“”‘()\[\]{}:;,=|&•·#→–—-]|\.(?!\.)|!(?=[\s_*`\"')\]]|$)"),
+    "plain": re.compile(r"[\s_*`\"'“”„‘«»‹›「」『』【】()\[\]{}:;,、。।=|&•·#→–—-]|\.(?!\.)|!(?=[\s_*`\"')\]]|$)"),
 }
 
 def _date(year, month, day, day_2, month_2, year_2, month_3, day_3, year_3) -> tuple[int | None, int, int]:
@@ -216,7 +241,7 @@ class Context:
         "Whether a part may stand beside the values; a date may leave out its year."
         if kind == "date": return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
         if kind == "number": return part in self.numbers
-        return kind == "plain" or kind == "word" and part in self.words
+        return kind == "plain" or kind in ("word", "sign") and part in self.words
 
 @functools.lru_cache(maxsize=4096)
 def _context(
@@ -228,32 +253,36 @@ def _context(
     for text in texts:
         for kind, part in _parts(_folded(text)):
             if kind in found: found[kind].add(part)
-    allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind == "word"}
+    allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind in ("word", "sign")}
     return Context(GRAMMAR | allowed | (found["word"] - HEDGES), frozenset(found["number"]), frozenset(found["date"]))
 
 # %% ../../nbs/04_env/01_reward.ipynb #dc9a79d2
 def _wanted(value: Any) -> tuple[str, Any]:
     "A value's kind (number, date or name), and the value in a form that can be compared."
-    parts = [(kind, part) for kind, part in _parts(_folded(str(value)).removesuffix(".")) if part not in ("$", " ")]
+    text = _without_stop(_folded(written(value)))
+    parts = [(kind, part) for kind, part in _parts(text) if part not in ("$", " ")]
+    if re.match("0[0-9]", text): return "name", text
     if len(parts) == 1 and (parts[0][0] == "number" or parts[0][0] == "date" and parts[0][1][0]): return parts[0]
-    return "name", _folded(str(value)).removesuffix(".").rstrip()
+    return "name", text.rstrip()
 
-def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float) -> bool:
-    "Whether a number or date is the wanted one."
+def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float, percent: bool = False) -> bool:
+    "Whether a number or date is the wanted one; `percent`: a wanted number may have % after it."
     if kind != wanted[0]: return False
     if kind == "date": return part == wanted[1]
-    return part[1] == wanted[1][1] and abs(part[0] - wanted[1][0]) <= abs(wanted[1][0]) * Decimal(repr(tolerance))
+    return (part[1] == wanted[1][1] or percent and not wanted[1][1]) and abs(part[0] - wanted[1][0]) <= abs(wanted[1][0]) * Decimal(repr(tolerance))
 
-def _read(text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9) -> Iterator[tuple[str, Any]]:
-    "The parts of a text; a part that is a wanted value becomes `(\"value\", its index)`."
-    folded = re.sub("[\ue000-\uf8ff]", "?", _folded(text))
+def _read(text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()) -> Iterator[tuple[str, Any]]:
+    "The parts of a text; a part that is a wanted value becomes `(\"value\", its index)`. Units among the allowed words may follow a number without a space."
+    folded, percent = re.sub("[\ue000-\uf8ff]", "?", _folded(text)), not words.isdisjoint(("%", "percent"))
+    def apart(found: re.Match) -> str: return " ".join(found.groups()) if found[2] in words and found[2] not in GRAMMAR else found[0]
+    if words: folded = re.sub(r"(?<![^\W\d_])([0-9])([^\W\d_]+)(?![^\W_])", apart, folded)
     names = sorted({value for kind, value in values if kind == "name" and value}, key=len, reverse=True)
     for i, name in enumerate(names):
         folded = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", chr(0xE000 + i), folded)
     for kind, part in _parts(folded):
         if kind == "value": yield kind, values.index(("name", names[ord(part) - 0xE000]))
         else:
-            same = next((i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance)), None)
+            same = next((i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance, percent)), None)
             yield (kind, part) if same is None else ("value", same)
 
 @functools.lru_cache(maxsize=4096)
@@ -293,7 +322,7 @@ def states(
     wanted = [_wanted(value) for value in values]
     alone = any(kind == "name" and (len(name) < 3 or len(name) == 3 and str(value).islower()) for (kind, name), value in zip(wanted, values))
     mentioned, named, before = [], [], ""
-    for kind, part in _read(text, wanted, tolerance):
+    for kind, part in _read(text, wanted, tolerance, context.words):
         if kind == "value": mentioned.append(part)
         elif kind == "word" and alone or not context.allows(kind, part): return False
         if kind == "word" and ((before, part) in HEDGING_PAIRS or not before and not mentioned and part in ASKING): return False
@@ -402,12 +431,6 @@ def _changed(before: Any, after: Any) -> tuple[list, list]:
     "The items that were added or changed, and what the changed and the lost ones were before."
     old, new = ([json.dumps(item, sort_keys=True) for item in _items(seen)] for seen in (before, after))
     return [json.loads(item) for item in (Counter(new) - Counter(old)).elements()], [json.loads(item) for item in (Counter(old) - Counter(new)).elements()]
-
-def _leaves(value: Any) -> Iterator[Any]:
-    "All texts and numbers of a JSON value."
-    if isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value: yield from _leaves(part)
-    elif value is not None: yield value
 
 def _holds_values(task: Task, item: Any, lost: list, values: list) -> bool:
     "Whether an item's fields state the values, each one of its own, and at least one of them newly; or one field states them all."

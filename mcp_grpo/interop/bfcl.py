@@ -33,7 +33,7 @@ from ..env.action import Call, observation, parse_action, prompt_messages, rende
 from ..env.episode import Outcome, Step
 from ..env.reward import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
-from ..observe.evaluate import Rounds, endpoint_writer, evaluation_sampling, keep_evaluation
+from ..observe.evaluate import Rounds, Turn, endpoint_writer, evaluation_sampling, keep_evaluation
 from ..rollout.chat import Chat
 from ..rollout.collect import opening_ids, play_turns
 from ..rollout.engine import Engine, Sampling
@@ -304,7 +304,7 @@ async def talk_in_text(conversation: Conversation, act: Callable, sample: int = 
         trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
         while not talk.done:
             said = await act(messages)
-            step = await talk.step(said)
+            step = await talk.step(said, truncated=isinstance(said, Turn) and said.truncated)
             messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
             trajectory.text += [TurnText("policy", said), *(TurnText("tool", message["content"]) for message in step.observations)]
         trajectory.outcome = await talk.finish()
@@ -374,7 +374,8 @@ def evaluate_bfcl(
         limits = ["rollout.max_tokens=16384", "rollout.max_new_tokens=512", "rollout.deterministic=false"]
         cfg = open_evaluation(policy, settings=[*limits, *settings], mode=mode)
         how = settle_sampling(cfg, rounds, temperature, endpoint)
-        play = text_player(lambda c: endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)(None)) if endpoint else model_player(cfg)
+        write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop) if endpoint else None
+        play = text_player(lambda conversation: write(None)) if endpoint else model_player(cfg)
     episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress)
     place = keep_evaluation(f"{policy} at {endpoint}" if endpoint else policy, episodes, "bfcl" + f":{categories}" * bool(categories), folder or project_root() / "outputs")
     return Rounds.of_episodes(episodes), place

@@ -140,6 +140,7 @@ async def look_at_server(
     found = [Finding("servers", name, "ok", f"{len(tools)} tools after {time.monotonic() - started:.1f} s: {shown}")]
     isolation = pool.specs[name].isolation
     if isolation == "shared": return [*found, Finding("servers", f"{name}, isolation", "note", "is declared to be shared: no episode may change it")]
+    if not pool.specs[name].own_state: return [*found, Finding("servers", f"{name}, isolation", "note", "its isolation is not declared, so it was not measured: that would call every tool")]
     proof = None
     try:
         with anyio.move_on_after(seconds): proof = await pool.prove(name)

@@ -23,6 +23,7 @@ from ..config import ConfigError
 from ..endpoint import Endpoint, EndpointError
 from ..env.offer import first_line
 from ..task import COMPLEXITIES, Task
+from .explore import writes
 from .specs import Specification, made_tasks
 from .verify import Verified
 
@@ -82,7 +83,9 @@ async def propose(
     examples: dict[str, str] | None = None,  # a call as text -> what it returned
 ) -> Verified:
     "Tasks that a language model proposed and that hold."
-    async with await pool.lease(pool.specs) as lease: listed = [(server, tool) for server in pool.specs for tool in lease.tools(server).values()]
+    async with await pool.lease(pool.specs) as lease: tools = [(server, tool) for server in pool.specs for tool in lease.tools(server).values()]
+    listed = [(server, tool) for server, tool in tools if pool.specs[server].own_state or not writes(tool)]
+    withheld = {tool.name for _, tool in tools} - {tool.name for _, tool in listed}
     dropped, examples_of = Counter(), {}
 
     async def ask(i: int) -> dict | None:
@@ -96,9 +99,11 @@ async def propose(
             dropped[why] += 1
             examples_of.setdefault(why, str(error))
             return None
-        if len(found.calls) > wanted.max_turns:
-            dropped["it needs more calls than were allowed"] += 1
-            examples_of.setdefault("it needs more calls than were allowed", found.question)
+        why = "it needs more calls than were allowed" if len(found.calls) > wanted.max_turns else ""
+        if any(call.tool.rpartition(".")[2] in withheld for call in found.calls): why = "it may change what lies behind a server: say isolation in its entry"
+        if why:
+            dropped[why] += 1
+            examples_of.setdefault(why, found.question)
             return None
         solution = {"tool_sequence": [call.model_dump() for call in found.calls], "answer": found.answer or None}
         return Specification(id=f"llm-{wanted.seed}-{i:04d}", conversation=[{"role": "user", "content": found.question}], solution=solution, complexity=complexity).row() | {"data_source": "llm"}

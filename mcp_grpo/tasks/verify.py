@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..client.pool import Pool, together
 from ..client.session import run_sync
 from ..env.episode import Outcome
-from ..env.reward import shows
+from ..env.reward import readable, shows
 from ..env.scripted import play
 from ..task import Task, TaskError
 
@@ -47,7 +47,7 @@ def what_failed(
     if outcome.reward is None: return "a server failed while it was executed"
     for event, call in zip(outcome.events, task.tool_sequence):
         if event.is_error != bool(call.get("expect_error")): return "one of its calls is refused" if event.is_error else "a call that should be refused works"
-    results = " ".join(event.content for event in outcome.events)
+    results = " ".join(readable(event.content) for event in outcome.events)
     facts = list(task.final_reference.get("facts", {}).values()) + [value for value in task.success.get("values", []) if not shows(task.question, value)]
     if task.tool_sequence and not all(shows(results, fact) for fact in facts if isinstance(fact, (str, int, float))): return "its results do not hold its facts"
     return "" if outcome.reward == 1 else "its own calls and answer do not earn 1"

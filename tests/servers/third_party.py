@@ -56,7 +56,7 @@ def third_party(scratch: Path) -> dict[str, ThirdParty]:
         ThirdParty("py", python("py", "git", "--repository", "{workdir}", isolation="workdir", template=git_repository(scratch/"repository"), preload=["git"]),
                    ("git_log", repo, "first commit"), [("git_create_branch", repo | {"branch_name": "{canary}"})], ("git_branch", repo | {"branch_type": "local"})),
         ThirdParty("py", python("py", "time", "--local-timezone", "UTC", isolation="shared"), ("convert_time", noon, "T21:00:00+09:00")),
-        ThirdParty("py", python("py", "motherduck", "--db-path", ":memory:", "--read-write", env=QUIET, preload=["fastmcp.server.server"]),
+        ThirdParty("py", python("py", "motherduck", "--db-path", ":memory:", "--read-write", env=QUIET, isolation="process", preload=["fastmcp.server.server"]),
                    ("execute_query", {"sql": "select 6 * 7 as x"}, "42"),
                    [("execute_query", {"sql": table}), ("execute_query", {"sql": "insert into notes values ('{canary}')"})],
                    ("execute_query", {"sql": "select * from notes"})),
