@@ -318,7 +318,7 @@ def label(path: str) -> str:
         elif counted: said.append(f"{order} item")
         else: said[-1] = f"{order} {singular(said[-1])}"
         counted = not name
-    return " of the ".join(reversed(said)) or "result"
+    return re.sub(r" of the (?=\d+( of|$))", " of ", " of the ".join(reversed(said))) or "result"
 
 
 def _arguments_in_words(call: Made) -> str:
