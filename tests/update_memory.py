@@ -1,7 +1,7 @@
 """What a run's updates take at their peak, in a process of its own, beside what is predicted: `python tests/update_memory.py MODE OVERRIDES` prints both in MiB.
 
 On a GPU it is what torch's allocator had handed out, on a processor what the process has gained since updates of the packaged model,
-which have loaded all libraries. The engine's part is left out.
+which have loaded all libraries. The engine's part, its copy of the weights too, is left out.
 """
 import json, sys
 
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     cfg = load_config(*sys.argv[1:3])
     measured(with_settings(cfg, {"model.name": "tiny", "rollout.max_tokens": 256}))
     found, predicted = measured(cfg), predict_memory(cfg)
-    print(json.dumps({"measured": found, "predicted": (predicted.kept + predicted.update) / 2**20}))
+    print(json.dumps({"measured": found, "predicted": (predicted.kept - predicted.copy + predicted.update) / 2**20}))
