@@ -185,9 +185,10 @@ class Episode:
         "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
-        items = result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
-        if not result.fault and isinstance(items, list): return json.dumps(items, ensure_ascii=False)  # in the content, each has a block of its own
-        if not result.fault: return None if result.is_error else result.content
+        if not result.fault:
+            if result.is_error: return None
+            items = result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
+            return json.dumps(items, ensure_ascii=False) if isinstance(items, list) else result.content  # in the content, each item of a list has a block of its own
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None
 
