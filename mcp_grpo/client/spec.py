@@ -52,6 +52,7 @@ class ServerSpec(BaseModel):
     timeout: Seconds = Field(30.0, description="seconds for one call")
     start_timeout: Seconds = Field(30.0, description="seconds to start, shake hands and list the tools")
     max_bytes: AtLeast1 = Field(4_000_000, description="bytes of the largest result; a larger one is cut off while it is read")
+    max_result_chars: AtLeast1 = Field(2000, description="characters of a result that the policy sees; a longer one is cut, with a note")
     rate: float = Field(0.0, strict=True, ge=0, allow_inf_nan=False, description="calls per second; 0 is no limit")
     concurrency: AtLeast0 = Field(0, description="concurrent calls; 0 is no limit")
     retries: AtLeast0 = Field(2, description="how often an idempotent call is made again after a fault")

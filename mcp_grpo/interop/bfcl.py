@@ -33,7 +33,7 @@ from ..env.action import Call, observation, parse_action, prompt_messages, rende
 from ..env.episode import Outcome, Step
 from ..env.reward import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
-from ..observe.evaluate import Rounds, Turn, endpoint_writer, evaluation_sampling, keep_evaluation
+from ..observe.evaluate import Rounds, Turn, endpoint_writer, evaluation_sampling, keep_evaluation, kept_if_cut_off
 from ..rollout.chat import Chat
 from ..rollout.collect import opening_ids, play_turns
 from ..rollout.engine import Engine, Sampling
@@ -343,14 +343,13 @@ def text_player(write: Callable) -> Callable:  # (conversation, sample) -> traje
     return lambda conversation, sample: talk_in_text(conversation, write(conversation), sample)
 
 
-async def evaluate_async(play: Callable, conversations: list[Conversation], rounds: int = 1, at_once: int = 16, progress: Callable[[int, int], None] | None = None) -> list[Trajectory]:
-    "Play conversations, some of them at the same time."
-    wanted, done, limiter = [(c, sample) for sample in range(rounds) for c in conversations], 0, anyio.Semaphore(at_once)
+async def evaluate_async(play: Callable, conversations: list[Conversation], rounds: int = 1, at_once: int = 16, progress: Callable[[int, int], None] | None = None, played: list[Trajectory] | None = None) -> list[Trajectory]:
+    "Play conversations, some of them at the same time; `played` receives each as it ends."
+    wanted, played, limiter = [(c, sample) for sample in range(rounds) for c in conversations], [] if played is None else played, anyio.Semaphore(at_once)
     async def one(item: tuple[Conversation, int]) -> Trajectory:
-        nonlocal done
         async with limiter: trajectory = await play(*item)
-        done += 1
-        if progress: progress(done, len(wanted))
+        played.append(trajectory)
+        if progress: progress(len(played), len(wanted))
         return trajectory
     return await together(one, wanted)
 
@@ -376,6 +375,6 @@ def evaluate_bfcl(
         how = settle_sampling(cfg, rounds, temperature, endpoint)
         write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop) if endpoint else None
         play = text_player(lambda conversation: write(None)) if endpoint else model_player(cfg)
-    episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress)
-    place = keep_evaluation(f"{policy} at {endpoint}" if endpoint else policy, episodes, "bfcl" + f":{categories}" * bool(categories), folder or project_root() / "outputs")
-    return Rounds.of_episodes(episodes), place
+    name, tasks, folder, played = f"{policy} at {endpoint}" if endpoint else policy, "bfcl" + f":{categories}" * bool(categories), folder or project_root() / "outputs", []
+    with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder): episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress, played)
+    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, tasks, folder)

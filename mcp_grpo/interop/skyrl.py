@@ -112,7 +112,7 @@ class MCPToolEnv(BaseTextEnv):
         self.close()
         task = Task.from_row({**_dense(self.extras), "prompt": [dict(message) for message in prompt]}, "SkyRL row")
         pool = self.config.get("pool") or default_pool(tuple(self.config.get("servers", DEFAULT_SERVERS)), self.config.get("world_seed", 0))
-        episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 2000))
+        episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 0))
         messages = run_sync(episode.start)
         self.episode, self.outcome = episode, None
         self.turns, self.max_turns = 0, task.max_turns

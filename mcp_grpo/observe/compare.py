@@ -17,7 +17,7 @@ from ..client.pool import Pool, open_pool
 from ..config import Config, ConfigError, EvaluateConfig, find_path, load_config, preset_path, project_root, read_config, read_settings, settle_data
 from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
-from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, paired_rounds, scripted_writer
+from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, kept_if_cut_off, paired_rounds, scripted_writer
 from .track import run_overrides
 from .view import Table
 from ..rollout.collect import collect_sync
@@ -82,15 +82,12 @@ def evaluate_policy(
         if endpoint: write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
         else: write = scripted_writer(policy) if policy in POLICIES else None
         play = partial(evaluate_text, write, pool=pool, rounds=rounds) if write else play_model(cfg, pool, loaded, rounds)
-        try:
+        with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, folder):
             for start in range(0, len(loaded), max(1, 64 // rounds)):
                 ended = []
                 try: ended = play(loaded[start:start + max(1, 64 // rounds)], played=ended)
                 finally: episodes += ended
                 if progress: progress(len(episodes), len(loaded) * rounds)
-        except BaseException:
-            if episodes: log.warning("%d of %d episodes were played; they are in %s", len(episodes), len(loaded) * rounds, keep_evaluation(f"{name} (cut off)", episodes, path, folder))
-            raise
     return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, folder)
 
 

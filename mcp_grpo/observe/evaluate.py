@@ -6,7 +6,7 @@
 __all__ = ['log', 'LEVEL', 'Z', 'Writer', 'BUSY_TRIES', 'LONGEST_PAUSE', 'CONTEXT_FULL', 'wilson', 'Unit', 'make_units',
            'Evaluation', 'mean_interval', 'paired_difference', 'Rounds', 'paired_rounds', 'choose', 'evaluate',
            'evaluation_sampling', 'evaluate_async', 'Turn', 'play_text', 'evaluate_text_async', 'evaluate_text',
-           'scripted_writer', 'endpoint_writer', 'keep_evaluation']
+           'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import hashlib
@@ -16,7 +16,8 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -402,3 +403,18 @@ def keep_evaluation(
     rows = [other for other in rows if (other["policy"], other["tasks"]) != (policy, str(task_file))] + [row]
     write_json(sorted(rows, key=lambda row: (row["tasks"], -row["success"] if row["n"] else 1)), board)
     return place
+
+
+@contextmanager
+def kept_if_cut_off(
+    policy: str,  # how it is called
+    episodes: list[Trajectory],  # grows inside
+    wanted: int,  # episodes
+    task_file: str,
+    folder: str | Path,  # as for `keep_evaluation`
+) -> Iterator[None]:
+    "Inside, an evaluation that breaks off keeps what it has played, and says where."
+    try: yield
+    except BaseException:
+        if episodes: log.warning("%d of %d episodes were played; they are in %s", len(episodes), wanted, keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder))
+        raise

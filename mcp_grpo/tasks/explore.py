@@ -25,10 +25,12 @@ from zoneinfo import available_timezones
 
 import anyio
 import mcp_types
+from pydantic_core import from_json
 
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError, run_sync
 from ..config import ConfigError, nearest, replace_file
+from ..env.episode import CUT, cut_result
 from ..env.offer import offered
 from ..env.scripted import play
 from ..task import Task, TaskError, split_by_entity, write_tasks
@@ -220,18 +222,28 @@ def today_in(text: str) -> bool:
     return False
 
 
-def _documents(content: str) -> list:
-    "The JSON objects that a text holds one after another, as a tool that returns a list sends them; none if it holds anything else."
+def _documents(content: str, cut: bool = False) -> list:
+    "The JSON objects that a text holds one after another, as a tool that returns a list sends them, with what is there of the last if it was cut; none if it holds anything else."
     found, rest = [], content.strip()
     while rest.startswith("{"):
         try: value, end = json.JSONDecoder().raw_decode(rest)
-        except ValueError: return []
+        except ValueError: return [*found, from_json(rest, allow_partial=True)] if cut else []
         found, rest = [*found, value], rest[end:].lstrip()
     return [] if rest else found
 
 
+def _read_cut(text: str) -> Any:
+    "What the first part of a JSON text holds; None if it is none."
+    text = re.sub(r"[-+.\w]+$", "", text)  # a number may have had more digits
+    try: found = [from_json(text, allow_partial=True)] if text.startswith("[") else _documents(text, cut=True)
+    except ValueError: return None
+    return found[0] if len(found) == 1 else found or None
+
+
 def read_value(content: str) -> Any:
-    "A result as JSON (several objects one after another are a list), or as Python writes lists and dictionaries; None if it is a text."
+    "A result as JSON (several objects one after another are a list), or as Python writes lists and dictionaries; of one that is cut, what is left; None if it is a text."
+    shown, cut, _ = content.partition(CUT)
+    if cut: return _read_cut(shown)
     try: return json.loads(content)
     except ValueError: pass
     if documents := _documents(content): return documents
@@ -239,13 +251,20 @@ def read_value(content: str) -> Any:
     except (ValueError, SyntaxError, MemoryError, RecursionError): return None
 
 
+def _refuses(said: Any) -> bool:
+    "Whether a result says that the call failed: a text anywhere, JSON by what stands outermost."
+    if isinstance(said, str): return re.search(r"\berror\b|not found|no such|denied|invalid|failed", said, re.I) is not None
+    if isinstance(said, list): return bool(said) and not isinstance(said[0], list) and _refuses(said[0])
+    return isinstance(said, dict) and any(name.lower() in ("error", "errors") and bool(part) or isinstance(part, str) and _refuses(part) for name, part in said.items())
+
+
 def facts_of(
     content: str,  # a tool's result
     params: dict,  # the arguments of the call
 ) -> list[tuple[str, Any]]:  # (path, value); the path is empty for the one value of a text
     "What a result says."
-    if re.search(r"\berror\b|not found|no such|denied|invalid|failed", content, re.I): return []
     value = read_value(content)
+    if _refuses(content if value is None else value): return []
     found = _text_facts(content, params) if value is None else _leaves(value)
     kept = []
     for path, value in found:
@@ -405,7 +424,7 @@ class Explorer:
             self.report.errors[name] = " ".join(result.content.split())
             return None
         self.report.worked[name] += 1
-        chain = [*chain, Made(self.server, name, params, result.content[:2000], given)]
+        chain = [*chain, Made(self.server, name, params, cut_result(result.content, self.spec.max_result_chars), given)]
         facts = facts_of(chain[-1].content, params)
         self.known.remember(len(self.made), facts)
         self.made.append(chain)
