@@ -47,7 +47,6 @@ class Benchmark:
         self.name = name
         self.chosen = [id.strip() for id in only.split(",") if id.strip()]
         self.path = Path(results or f"experiments/results/{name}.json")
-        self.kept = json.loads(self.path.read_text())["rows"] if self.path.is_file() else []
         self.rows = []
 
     def wanted(
@@ -79,7 +78,8 @@ class Benchmark:
     ) -> Table:
         "Write all rows, and show them. Earlier rows are kept in a run of some rows, unless their id was measured."
         measured = {row["id"] for row in self.rows}
-        kept = [row for row in self.kept if self.chosen and row["id"] not in measured]
+        earlier = json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []  # read now: another part may have been measured meanwhile
+        kept = [row for row in earlier if row["id"] not in measured]
         rows = sorted(self.rows + kept, key=lambda row: row["id"])
         device = device or f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
         record = dict(made_by=f"experiments/bench_{self.name}.ipynb", date=str(date.today()), device=device, versions=versions(), rows=rows)
