@@ -79,7 +79,7 @@ def counter(what: str) -> Callable[[int, int], None]:
     return count
 
 Servers = Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")]
-Tasks = Annotated[str, Option(help="the folder that mcp-grpo tasks wrote, or a task file; empty: the packaged tasks")]
+Tasks = Annotated[str, Option(help="the folder that mcp-grpo tasks wrote, or a task file with a validation file beside it (else give --heldout too); empty: data/processed of a clone, else the packaged tasks")]
 Settings = Annotated[list[str], Option("--set", help="any setting, such as --set train.lr=1e-4; may be given several times")]
 Mode = Annotated[str, Option(help="a preset: cpu, lora, gpu, vllm, full, reference, or the path of a YAML file")]
 Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
@@ -89,7 +89,7 @@ RunName = Annotated[str, Option(help="name of the run's folder below outputs/; e
 # %% ../nbs/11_cli.ipynb #91c015c9
 @command
 def tasks(
-    servers: Servers,
+    servers: Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it")],
     out: Annotated[str, Option(help="folder for train.json, validation.json and report.md")] = "tasks",
     only: Annotated[str, Option(help="names of the servers to explore, with commas between; empty: all")] = "",
     number: Annotated[int, Option(help="tasks of each server, at most")] = 120,
@@ -195,7 +195,7 @@ def warmstart(
     model: Model = "",
     mode: Mode = "cpu",
     steps: Annotated[int, Option(help="supervised steps")] = 200,
-    lr: Annotated[float, Option(help="peak learning rate; 0: the preset's")] = 0.0,
+    lr: Annotated[float, Option(help="peak learning rate; 0: the usual one of the model")] = 0.0,
     seed: Annotated[int, Option(help="seeds the order of the episodes")] = 0,
     run: RunName = "",
     settings: Settings = (),
@@ -217,7 +217,7 @@ def warmstart(
 @command
 def evaluate(
     policy: Annotated[str, Argument(help="the folder of a run, a model's name or folder, a scripted policy (oracle, null, ...), or with --endpoint a model's name there")],
-    tasks: Annotated[str, Option(help="a task file, or bfcl for the multi-turn part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the packaged ones")] = "",
+    tasks: Annotated[str, Option(help="the folder that mcp-grpo tasks wrote (its held-out tasks), a task file, or bfcl for the multi-turn part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the packaged ones")] = "",
     servers: Servers = "",
     rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k")] = 1,
     temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1")] = None,
@@ -238,6 +238,8 @@ def evaluate(
     mcp-grpo evaluate Qwen/Qwen3-0.6B --tasks bfcl --mode evaluation
     """
     from mcp_grpo.observe.compare import evaluate_policy, rounds_table
+    from mcp_grpo.observe.track import task_files
+    if tasks and Path(tasks).is_dir(): tasks = str(task_files(tasks)[1])
     if tasks.partition(":")[0] == "bfcl":
         from mcp_grpo.interop.bfcl import evaluate_bfcl
         found, place = evaluate_bfcl(policy, tasks.partition(":")[2], rounds, number, endpoint, settings, counter(policy), mode=mode, temperature=temperature)
@@ -271,7 +273,7 @@ def show(
 @command
 def compare(
     first: Annotated[str, Argument(help="the folder of a run or of an evaluation")],
-    second: Annotated[str, Argument(help="another one of the same tasks; empty: the same run after training")] = "",
+    second: Annotated[str, Argument(help="the folder of another one on the same tasks; empty: the first before and after its training")] = "",
     number: Annotated[int, Option(help="tasks to show that one of the two solves and the other does not")] = 2,
 ):
     """Compare two policies on the tasks that both have played, with a paired 95 % interval.

@@ -81,6 +81,9 @@ def look_at_memory(cfg: Config) -> Iterator[Finding]:
     from mcp_grpo.model.policy import Machine, PolicyError, plan_run
     from mcp_grpo.train.memory import fitting, in_words, predict_memory
     machine, name = Machine.here(), f"mode {cfg.mode}"
+    if not cfg.rollout.max_tokens or not cfg.rollout.max_new_tokens:
+        yield Finding("memory", name, "note", "the length of an episode is found from the tasks when a run starts; with --set rollout.max_tokens=2048,rollout.max_new_tokens=256 the memory for that length is predicted here")
+        return
     try: plan_run(cfg, machine)
     except PolicyError: machine = Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"}))
     try:

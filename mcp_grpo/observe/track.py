@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['VERSIONED', 'run_folder', 'plain', 'write_json', 'read_lines', 'free_folder', 'check_writable', 'keep_lines',
-           'assigned', 'check_parameters', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'run_training',
-           'why_failed', 'versions', 'is_reachable', 'wandb_mode', 'WandbRun', 'open_wandb']
+           'assigned', 'check_parameters', 'check_exists', 'configure_run', 'RunLog', 'task_files', 'run_overrides',
+           'termination_interrupts', 'run_training', 'why_failed', 'versions', 'is_reachable', 'wandb_mode', 'WandbRun',
+           'open_wandb']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
 import ast
@@ -19,11 +20,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 from filelock import FileLock, Timeout
 
@@ -117,6 +120,15 @@ def check_parameters(
         raise ConfigError(f"{name}: {value!r} is not of type {kind.__name__}; {hint}.")
 
 # %% ../../nbs/09_observe/00_track.ipynb #9bf58366
+def check_exists(
+    folder: Path,  # of a run
+) -> None:
+    "Refuse to go on with a run that was never begun, with a `ConfigError`."
+    if folder.exists(): return
+    known = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+    raise ConfigError(f"run: there is no run {folder.name!r} to go on with in {folder.parent}{nearest(folder.name, known)}")
+
+
 def configure_run(
     mode: str,  # a preset's name, or the path of one
     run: str = "",  # the run's name; empty: mode and time
@@ -132,9 +144,7 @@ def configure_run(
     settings = {"model": {"name": model} if model else {}, "data": {"train": tasks} if tasks else {}, "train": {} if steps is None else {"steps": steps}}
     folder = run_folder(run or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
     check_writable(folder)
-    if resume and not folder.exists():
-        known = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
-        raise ConfigError(f"run: there is no run {folder.name!r} to go on with in {folder.parent}{nearest(folder.name, known)}")
+    if resume: check_exists(folder)
     saved = folder / "config.yaml"
     if resume and saved.exists():
         cfg = read_config(saved, overrides, **settings)
@@ -275,15 +285,26 @@ def run_overrides(
     return ",".join([*given, *settings])
 
 
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    "Inside, the signal that schedulers and `timeout` send to end a process is an interrupt too; outside of the main thread nothing changes."
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try: yield
+    finally: signal.signal(signal.SIGTERM, before)
+
+
 def run_training(
     parameters: dict,  # of the notebook train.ipynb; `run` names the folder
     say: Callable[[str], None] = print,  # receives the notebook's lines
 ) -> int:  # 0: it went well
-    "Run the training notebook through papermill in the working folder; the executed notebook lies in the run's folder. An interrupt is passed on once, and the run's clean-up waited for."
+    "Run the training notebook through papermill in the working folder; the executed notebook lies in the run's folder. An interrupt, or the signal to terminate, is passed on once, and the run's clean-up waited for."
     try: import papermill  # noqa: F401
     except ImportError: raise ConfigError("training runs a notebook, which needs papermill: pip install 'mcp-grpo[notebooks]'.") from None
     folder = run_folder(parameters["run"])
-    if not parameters.get("resume"): free_folder(folder)
+    check_exists(folder) if parameters.get("resume") else free_folder(folder)
     with writing(folder): folder.mkdir(parents=True, exist_ok=True)
     made = folder / "train.ipynb"
     if made.exists(): shutil.copy(made, folder / "train-before.ipynb")
@@ -292,17 +313,18 @@ def run_training(
     environment = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ignore", **os.environ}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
     failed, interrupted, lines = False, False, iter(process.stdout.readline, "")
-    while True:
-        try: line = next(lines, None)
-        except KeyboardInterrupt:
-            if interrupted: process.kill()
-            else: process.send_signal(signal.SIGINT)
-            interrupted = True
-            continue
-        if line is None: break
-        failed = failed or line.startswith("Traceback (most recent call last)")  # papermill's own; what it is about follows as one sentence
-        if not failed and (text := line.rstrip()) and not re.match(r"(Input|Output) Notebook:|Black is not installed|<IPython|<Figure|Executing notebook|\[IPKernelApp\]", text): say(text)
-    code = process.wait()
+    with termination_interrupts():
+        while True:
+            try: line = next(lines, None)
+            except KeyboardInterrupt:
+                if interrupted: process.kill()
+                else: process.send_signal(signal.SIGINT)
+                interrupted = True
+                continue
+            if line is None: break
+            failed = failed or line.startswith("Traceback (most recent call last)")  # papermill's own; what it is about follows as one sentence
+            if not failed and (text := line.rstrip()) and not re.match(r"(Input|Output) Notebook:|Black is not installed|<IPython|<Figure|Executing notebook|\[IPKernelApp\]", text): say(text)
+        code = process.wait()
     if interrupted: raise KeyboardInterrupt
     if code: say(why_failed(made))
     return code
