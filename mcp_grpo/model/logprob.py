@@ -20,12 +20,16 @@ def _logits(
     hidden: Tensor,  # [n, hidden]
     weight: Tensor,  # [vocab, hidden]
     temperature: float,  # > 0
-    dtype: torch.dtype,  # of the product on a GPU
 ) -> Tensor:  # [n, vocab], float32 or wider
     "The logits of one chunk, divided by the temperature."
-    wide = torch.promote_types(dtype, torch.float32)
-    if hidden.device.type == "cpu": dtype = wide
-    return (hidden.to(dtype) @ weight.to(dtype).T).to(wide) / temperature
+    return (hidden.to(weight.dtype) @ weight.T).to(torch.promote_types(weight.dtype, torch.float32)) / temperature
+
+def _for_products(
+    weight: Tensor,  # [vocab, hidden]
+    dtype: torch.dtype,  # of the product on a GPU
+) -> Tensor:
+    "The output matrix in the type that its products are made in, once for all chunks: on a processor never less than float32."
+    return weight.to(torch.promote_types(dtype, torch.float32) if weight.device.type == "cpu" else dtype)
 
 def _reduce(
     logits: Tensor,  # [n, vocab]
@@ -65,7 +69,8 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(hidden, weight, tokens)
         with torch.autocast(device, enabled=False):
-            parts = [_reduce(_logits(h, weight, temperature, ctx.dtype), t)
+            given = _for_products(weight, ctx.dtype)
+            parts = [_reduce(_logits(h, given, temperature), t)
                      for h, t in zip(hidden.split(chunk), tokens.split(chunk))]
         return tuple(torch.cat(p) for p in zip(*parts))
 
@@ -76,12 +81,13 @@ class _TokenLogprobs(torch.autograd.Function):
         wide = torch.promote_types(ctx.dtype, torch.float32)
         g_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         g_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
+        given, back = _for_products(weight, ctx.dtype), weight.to(ctx.dtype)
         for i in range(0, len(tokens), ctx.chunk):
             at = slice(i, i + ctx.chunk)
-            logits = _logits(hidden[at], weight, ctx.temperature, ctx.dtype)
+            logits = _logits(hidden[at], given, ctx.temperature)
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
             g = (_grad_logits(logits, tokens[at], *g) / ctx.temperature).to(ctx.dtype)
-            if g_hidden is not None: g_hidden[at] = g @ weight.to(ctx.dtype)
+            if g_hidden is not None: g_hidden[at] = g @ back
             if g_weight is not None: g_weight += g.T @ hidden[at].to(ctx.dtype)
         return g_hidden, None if g_weight is None else g_weight.to(weight.dtype), None, None, None
 

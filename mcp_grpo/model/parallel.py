@@ -105,7 +105,8 @@ class ShardedPolicy(Policy):
         "Spread the weights and the optimizer's state over the ranks; done once, before anything is computed."
         import deepspeed
         from deepspeed.runtime.zero import register_external_parameter
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, and gloo does the same
+        if self._device.type == "cpu": deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, and gloo does the same
+        else: torch.backends.cuda.enable_cudnn_sdp(False)  # see `open_policy`
         whole = Whole(self.causal)
         deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)  # takes over what `World.join` opened
         self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]

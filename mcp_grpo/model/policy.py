@@ -459,6 +459,8 @@ def plan_run(
     if m.dtype == "auto" and m.weights == "full": notes.append(f"weights in {dtype}")
     if dtype == "bfloat16" and m.weights == "full" and not processes:
         notes.append("the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; model.dtype=float32 with train.autocast=bfloat16 keeps it")
+    if dtype == "bfloat16" and processes and cfg.train.warmstart_steps:
+        notes.append("the warm start changes bfloat16 weights themselves, so its small updates are rounded away; make it apart, by mcp-grpo warmstart --mode gpu, and give its model")
     if processes: notes.append(f"{processes} DeepSpeed workers on the device {device}")
     return Plan(device, dtype, quantization, processes, tuple(notes))
 
@@ -521,6 +523,7 @@ def open_policy(
 ) -> Policy:
     "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
     m, plan, options = cfg.model, plan or plan_run(cfg), {}
+    if plan.device == "cuda": torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every shape that it meets, and here every token has another
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig
         products = getattr(torch, plan.dtype)

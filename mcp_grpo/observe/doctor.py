@@ -79,7 +79,7 @@ def look_at_machine(cfg: Config) -> Iterator[Finding]:
 def look_at_memory(cfg: Config) -> Iterator[Finding]:
     "Whether the run would fit, and otherwise the settings with which it would; for a mode that this machine refuses, what it takes on a GPU."
     from mcp_grpo.model.policy import Machine, PolicyError, plan_run
-    from mcp_grpo.train.memory import fitting, in_words, predict_memory
+    from mcp_grpo.train.memory import in_words, predict_memory, shortage
     machine, name = Machine.here(), f"mode {cfg.mode}"
     if not cfg.rollout.max_tokens or not cfg.rollout.max_new_tokens:
         yield Finding("memory", name, "note", "the length of an episode is found from the tasks when a run starts; with --set rollout.max_tokens=2048,rollout.max_new_tokens=256 the memory for that length is predicted here")
@@ -91,11 +91,8 @@ def look_at_memory(cfg: Config) -> Iterator[Finding]:
         if not machine.memory:
             yield Finding("memory", name, "note", f"on a GPU the run takes {needed}")
             return
-        if needed.peak <= machine.memory: yield Finding("memory", name, "ok", f"the run takes {needed}; there are {in_words(machine.memory)}")
-        else:
-            found = fitting(cfg, machine)
-            advice = "take a smaller model" if found is None else f"with {' '.join(f'{setting}={value}' for setting, value in found[0].items())} it takes {in_words(found[1].peak)}"
-            yield Finding("memory", name, "mend", f"the run takes {needed}, and there are {in_words(machine.memory)}: {advice}")
+        missing = shortage(cfg, machine, needed)
+        yield Finding("memory", name, "mend" if missing else "ok", missing or f"the run takes {needed}; there are {in_words(machine.memory)}")
     except PolicyError as error: yield Finding("memory", name, "mend", str(error))
     except ConfigError as error: yield Finding("memory", name, "note", str(error))
 

@@ -340,7 +340,10 @@ class VLLMEngine:
 
     def wake(self) -> None:
         "Take the GPU's memory again."
-        if self.asleep: self.engine.wake_up()
+        if self.asleep:
+            gc.collect()
+            torch.cuda.empty_cache()  # what the learner has freed and torch still holds is not there to be taken
+            self.engine.wake_up()
         self.asleep = False
 
     async def release(self, episode: Key) -> None:
@@ -382,7 +385,8 @@ def open_vllm(
         raise ConfigError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is {longest!r}: an episode would not fit; raise it or take it away.")
     if cfg.rollout.deterministic: raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
     if OPENED: OPENED.pop().close()
-    OPENED.append(VLLMEngine(find_model(cfg.model.name), policy.adapter_config(), plan_run(cfg).dtype, int(longest), memory=cfg.rollout.gpu_memory, seed=cfg.seed))
+    dtype = cfg.rollout.dtype if cfg.rollout.dtype != "model" and not policy.lora else plan_run(cfg).dtype  # an adapter is sampled on the base that it learns on
+    OPENED.append(VLLMEngine(find_model(cfg.model.name), policy.adapter_config(), dtype, int(longest), memory=cfg.rollout.gpu_memory, seed=cfg.seed))
     return OPENED[0]
 
 

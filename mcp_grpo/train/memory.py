@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EIGHT_BIT', 'LiveBytes', 'make_fake', 'largest_micro_batch', 'make_batch_fake', 'Memory', 'in_words', 'trace_update',
            'packed_bytes', 'eight_bit_state', 'packed_layers', 'sampling_bytes', 'predict_memory', 'with_settings',
-           'savings', 'fitting']
+           'savings', 'fitting', 'shortage', 'check_memory']
 
 # %% ../../nbs/08_train/10_memory.ipynb #3b6b6496
 import weakref
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ..config import Config, ConfigError
-from ..model.policy import Machine, Policy, adapt, loading, plan_run
+from ..model.policy import Machine, Policy, PolicyError, adapt, loading, plan_run
 from ..rollout.slots import KVCache, SlotTable, slots_within
 from .advantage import WITH_VALUES, Played
 from .learner import Learner, MicroBatch, Row, divide
@@ -260,3 +260,28 @@ def fitting(
         found = predict_memory(with_settings(cfg, settings), machine)
         if found.peak <= machine.memory: return settings, found
     return None
+
+
+def shortage(
+    cfg: Config,
+    machine: Machine,  # with a known memory
+    needed: Memory,  # as predicted
+) -> str:  # empty if the run fits
+    "What is missing, and with which settings the run would fit."
+    if needed.peak <= machine.memory: return ""
+    found = fitting(cfg, machine)
+    advice = "take a smaller model" if found is None else f"with {' '.join(f'{setting}={value}' for setting, value in found[0].items())} it takes {in_words(found[1].peak)}"
+    return f"the run takes {needed}, and there are {in_words(machine.memory)}: {advice}"
+
+
+def check_memory(
+    cfg: Config,
+    machine: Machine | None = None,  # None: this one
+) -> None:
+    "Refuse a run that a GPU cannot hold before its weights are read, with a `PolicyError` that says with which settings it fits. On a processor, for the packaged model, and for a run of several processes nothing is predicted."
+    machine = machine or Machine.here()
+    plan = plan_run(cfg, machine)
+    if cfg.model.name == "tiny" or not machine.memory or plan.device != "cuda" or plan.processes: return
+    try: needed = predict_memory(cfg, machine)
+    except ConfigError: return  # it cannot be traced, which is no reason against the run
+    if missing := shortage(cfg, machine, needed): raise PolicyError(f"{missing[0].upper()}{missing[1:]}.")

@@ -34,6 +34,7 @@ from ..rollout.engine import Completion, Engine, EngineStats, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import BY_EPISODE, Played
+from .health import named_shortage
 from .learner import Pass, Row, divide, micro_batches
 from .loss import advantage_kind
 from .optim import open_optimizer
@@ -196,6 +197,7 @@ def load_warm_start(
     return True
 
 
+@named_shortage("the warm start")
 def warm_start(
     cfg: Config,
     policy: Policy,  # changed in place
@@ -264,6 +266,7 @@ class Spread:
                            "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks.")
 
 
+@named_shortage("sampling")
 def look_for_spread(
     cfg: Config,
     engine: Engine,  # the policy
