@@ -38,7 +38,6 @@ from ..rollout.collect import collect
 from ..rollout.engine import Engine, Sampling
 from ..rollout.trajectory import Trajectory, TurnText, write_trajectories
 from ..task import Task
-from ..train.health import named_shortage
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +223,6 @@ def choose(
     return [t for t in tasks if (t.pair or t.task_id) in kept]
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #934333d8
-@named_shortage("sampling")
 def evaluate(
     engine: Engine,  # the policy
     tasks: list,  # list[Task]
