@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['READING', 'READING_LAST', 'WRITING', 'VOLATILE', 'PASSING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING',
            'FREQUENT', 'PLACE_WORDS', 'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'words_of',
-           'writes', 'leaves', 'today_in', 'read_value', 'refuses', 'facts_of', 'singular', 'key_words', 'far',
-           'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
+           'writes', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'facts_of', 'singular', 'key_words',
+           'field_of', 'far', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #1c04ba4e
 import ast
@@ -72,12 +72,16 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (str, int, float)) and not isinstance(value, bool): yield path, value
 
 
+@functools.cache
+def near_days(day: date) -> list[str]:
+    "A day, the two before and the two after, in the usual forms."
+    days = [day + timedelta(days=shift) for shift in range(-2, 3)]
+    return [near.strftime(form) for near in days for form in ("%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%A")]
+
+
 def today_in(text: str) -> bool:
     "Whether a text states the date or the weekday of a day near today; zones and offsets move a date by up to two days."
-    for shift in range(-2, 3):
-        day = date.today() + timedelta(days=shift)
-        if any(day.strftime(form) in text for form in ("%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%A")): return True
-    return False
+    return any(said in text for said in near_days(date.today()))
 
 
 def _documents(content: str, cut: bool = False) -> list:
@@ -181,6 +185,11 @@ def singular(word: str) -> str: return word[:-1] if len(word) > 3 and word.endsw
 def key_words(path: str) -> set[str]:
     "The words of a path into a result, each in the singular."
     return {singular(word) for word in words_of(path) if not word.isdigit()}
+
+
+def field_of(path: str) -> str:
+    "A path without the numbers of items: `rows[2].id` is `rows[].id`."
+    return re.sub(r"\[\d+\]", "[]", path)
 
 
 def far(path: str) -> bool:

@@ -31,7 +31,7 @@ from ..env.episode import cut_result
 from ..env.offer import offered
 from ..env.scripted import play
 from ..task import Task, TaskError, split_by_entity, write_tasks
-from .calls import READING, READING_LAST, UNKNOWN, WRITING, Known, facts_of, far, leaves, refuses, singular, words_of, writes
+from .calls import READING, READING_LAST, UNKNOWN, WRITING, Known, facts_of, far, field_of, leaves, refuses, singular, words_of, writes
 
 # %% ../../nbs/05_tasks/02_explore.ipynb #e9e1dbcb
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Candidate:
 
 def in_turns(lists: list[list]) -> list:
     "The first of each list, then the second of each, and so on."
-    return [item for together_ in itertools.zip_longest(*lists, fillvalue=UNKNOWN) for item in together_ if item is not UNKNOWN]
+    return [item for turn in itertools.zip_longest(*lists, fillvalue=UNKNOWN) for item in turn if item is not UNKNOWN]
 
 
 class Explorer:
@@ -210,7 +210,7 @@ class Explorer:
     def facts(self, call: Made) -> list[tuple[str, Any]]:
         "What a call's result says, without what it says of this machine: variables of the environment, secrets among them."
         def is_ours(path: str, value: Any) -> bool:
-            name, text = re.sub(r"\[\d+\]", "", path).rpartition(".")[2].upper(), str(value)
+            name, text = field_of(path).removesuffix("[]").rpartition(".")[2].upper(), str(value)
             return self.surroundings.get(name) == text or len(text) >= 8 and text in self.surroundings.values()
         return [(path, value) for path, value in facts_of(call.content, call.params) if not is_ours(path, value)]
 
@@ -226,8 +226,9 @@ class Explorer:
         result = None
         with anyio.move_on_after(PATIENCE): result = await lease.call(self.server, name, params)
         self.report.calls[name] += 1
-        if result is None: self.report.left_out[name] = f"a call takes more than {PATIENCE} seconds"
-        if result is None: return None
+        if result is None:
+            self.report.left_out[name] = f"a call takes more than {PATIENCE} seconds"
+            return None
         if result.is_error or result.fault or re.match(r"\s*error\b", result.content[:20], re.I):
             self.report.errors[name] = " ".join(result.content.split())
             return None
@@ -250,7 +251,7 @@ class Explorer:
 
     def told(self) -> int:
         "How many different facts were found that their own call does not state."
-        return len({(call.tool, re.sub(r"\[\d+\]", "[]", path), str(value)) for *_, call in self.chains for path, value in self.facts(call) if not far(path) and not _stands_in(value, json.dumps(call.params))})
+        return len({(call.tool, field_of(path), str(value)) for *_, call in self.chains for path, value in self.facts(call) if not far(path) and not _stands_in(value, json.dumps(call.params))})
 
     async def look_around(self, rounds: int, wanted: int, seconds: float) -> None:
         "Make calls, with and without changes before them: so many rounds, or until there are facts enough or the time is over."
@@ -298,7 +299,7 @@ class Explorer:
         facts = [(path, value) for path, value in self.facts(chain[-1]) if not far(path) and str(value) not in given]
         labels, fields, kept = Counter(label(path) for path, _ in facts), Counter(), []
         for path, value in self.known.rng.sample(facts, len(facts)):
-            fields[of := re.sub(r"\[\d+\]", "[]", path)] += 1
+            fields[of := field_of(path)] += 1
             if labels[label(path)] == 1 and fields[of] <= 2: kept.append((path, value))
         return kept[:MAX_FACTS]
 
@@ -358,7 +359,7 @@ class Explorer:
         if _stands_in(value, " ".join([question, *map(self.description, needed)])):
             self.drop(chain[-1].tool, "its answer stands in the question or in a description")
             return None
-        family = ">".join(call.tool for call in chain) + ":" + re.sub(r"\[\d+\]", "[]", path)
+        family = ">".join(call.tool for call in chain) + ":" + field_of(path)
         truth = {"success": {"kind": "answer", "values": [value], "evidence": True}, "final_reference": {"answer_text": str(value), "facts": {path or "result": value}}}
         return Candidate(self.row(chain, family, question, needed, truth, value), chain, path, value)
 
@@ -429,7 +430,7 @@ class Explorer:
 
     def asks(self, found: Candidate) -> tuple:
         "What a task asks for, and its answer."
-        return found.tool, re.sub(r"\[\d+\]", "[]", found.path), str(found.value)
+        return found.tool, field_of(found.path), str(found.value)
 
 
 async def explore(
