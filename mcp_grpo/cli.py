@@ -335,7 +335,8 @@ def doctor(servers: Servers = "", tasks: Tasks = "", heldout: Heldout = "", mode
     To measure the isolation, every tool of a server is called that declares one in its entry (other than shared) or has a {workdir}; of other servers no tool is called.
 
     \b
-    mcp-grpo doctor --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora
+    mcp-grpo doctor --servers mcp.json --tasks tasks/
+    mcp-grpo doctor --model Qwen/Qwen3-0.6B --mode lora --set rollout.max_tokens=2048,rollout.max_new_tokens=256
     """
     from mcp_grpo.config import load_config, project_root
     from mcp_grpo.observe.doctor import examine, findings_table

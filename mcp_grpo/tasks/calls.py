@@ -257,11 +257,10 @@ class Known:
     def from_results(self, name: str, kind: str | None) -> Found | None:
         "A value of an earlier result: of a path with all words of the argument's name, else with those of the path's tool, else of an identifier of the same kind."
         wanted = {singular(word) for word in words_of(name)}
-        last = max(words_of(name)[-1:], default="")
         def head(path: str) -> str: return next((singular(word) for word in reversed(words_of(path)) if not word.isdigit()), "")  # a time difference is no time
         tests = (lambda tool, path: wanted <= key_words(path) and head(path) in wanted,
                  lambda tool, path: head(path) in wanted <= key_words(path) | {singular(word) for word in words_of(tool)},
-                 lambda tool, path: last in CODES and head(path) == last)
+                 lambda tool, path: head(name) in CODES and head(path) == head(name))
         for test in tests if wanted else ():
             fitting = [values for (tool, path), kept in self.found.items() if test(tool, path) and (values := [found for found in kept if _has_type(found.value, kind)])]
             if fitting: return self.rng.choice(self.rng.choice(fitting))
