@@ -26,9 +26,9 @@ def train_command(folder: Path, parameters: dict, overrides=()) -> list:
     return papermill("train.ipynb", folder, parameters)
 
 
-def run(command: list, folder: Path, timeout=3600):
+def run(command: list, folder: Path, timeout=3600, env: dict | None = None):
     "The finished process, with what it said as `.said`. The time limit is for a process that hangs: it leaves room for a machine that is busy."
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, env=env)
     done.said = done.stdout + done.stderr
     return done
 

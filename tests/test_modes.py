@@ -1,5 +1,5 @@
 "The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over two processes."
-import json, os, subprocess, sys
+import json, os, sys
 
 import pytest
 import torch
@@ -49,7 +49,9 @@ def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_s
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     alone = [sys.executable, str(ROOT / "tests/sharded.py"), str(tmp_path), "moving"]
     ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *alone[1:]]
-    for command in (alone, ranks): subprocess.run(command, env=environment, check=True, capture_output=True, timeout=3600)
+    for command in (alone, ranks):
+        done = run(command, tmp_path, env=environment)
+        assert done.returncode == 0, done.said
     found = json.loads((tmp_path / "found-2.json").read_text())
     assert found["moving"]["change"] < 1e-4 and found["moving"]["crossed"] < 1e-4 and found["moving"]["resumed"] == 0
     for fault in ("reward", "loss", "gradient"):

@@ -75,7 +75,7 @@ def work(
         for step in trainer.fit():
             if connection: connection.send(step)
             if not world.gather(connection.recv() if connection else None)[0]: break  # all stop, or none
-    world.gather("done")
+    world.leave()
 
 # %% ../../nbs/08_train/09_launch.ipynb #d857969b
 class Launch:
