@@ -30,7 +30,7 @@ from .engine import Completion, EngineError, EngineStats, Key, Sampling
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #558718dd
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "CRITICAL", "VLLM_NO_USAGE_STATS": "1"}
-ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 
 
 def has_vllm() -> bool:
