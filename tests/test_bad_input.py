@@ -25,7 +25,7 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({"steps": -1}, [], r"train\.steps: -1 should be greater than or equal to 0"),
     ({"run": "a/b"}, [], r"run: 'a/b' cannot name a folder"),
     ({}, ["servers.names=[polygon,fmp,slakc]"], r"slakc.*slack"),
-    ({}, ["servers.names=[polygon,slack]"], r"row \d+.*fmp.*is not configured"),
+    ({}, ["servers.names=[polygon,slack]"], r"row \d+.*fmp.*is not configured; it is an embedded one: add it to servers.names"),
     ({}, ["servers.file=none.json"], r"server file 'none\.json' does not exist"),
     ({}, ["train.advantage=gripo"], r"train\.advantage: 'gripo' is not one of .*grpo"),
     ({}, ["train.loss=ppoo"], r"train\.loss: 'ppoo' is not one of"),

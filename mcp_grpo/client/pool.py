@@ -21,7 +21,7 @@ import anyio, mcp_types
 
 from .guard import Gate, Toolbox, backoff, check_pin, is_secret_name, longest_first, redact, server_secrets, translate
 from .session import Session, SessionError, ToolResult, run_sync
-from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server
+from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server, nearest_server
 from .tape import Tape, TapedSession, TapeMiss
 from ..config import Config, ConfigError, find_path, nearest, project_root
 
@@ -643,7 +643,7 @@ class Pool:
         "Raises `SpecError` for an unknown server, `RuntimeError` if the pool is not open or belongs to another event loop."
         for name in names:
             if name not in self.specs:
-                raise SpecError(f"server '{name}' is not configured (there are {', '.join(self.specs) or 'none'}){nearest(name, self.specs)}")
+                raise SpecError(f"server '{name}' is not configured (there are {', '.join(self.specs) or 'none'}){nearest_server(name, self.specs)}")
         if self._loop is None: raise RuntimeError("the pool is not open; call open(), or use it in a with statement.")
         if self._loop is not asyncio.get_running_loop():
             raise RuntimeError("the pool was opened on another event loop; after open() use run_sync(pool.lease, names).")

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['ISOLATION', 'Seconds', 'AtLeast0', 'AtLeast1', 'IGNORED_KEYS', 'EMBEDDED', 'DEFAULT_SERVERS', 'FAULT_KEY',
            'SpecError', 'ServerSpec', 'make_server', 'from_mcp_servers', 'servers_schema', 'write_servers_schema',
-           'embedded_specs']
+           'embedded_specs', 'nearest_server']
 
 # %% ../../nbs/01_client/00_spec.ipynb #a5c61252
 import importlib, json, os, re, reprlib, sys
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -228,3 +229,11 @@ def embedded_specs(
         if name not in EMBEDDED:
             raise SpecError(f"server '{name}' is not an embedded one (they are {', '.join(EMBEDDED)}){nearest(name, EMBEDDED)}")
     return {name: _embedded(name, transport, world_seed) for name in names}
+
+
+def nearest_server(
+    name: str,  # that is not configured
+    names: Iterable[str],  # those that are
+) -> str:  # the end of an error sentence
+    "What to do about a server that is missing: an embedded one can be added, any other name may be a slip."
+    return "; it is an embedded one: add it to servers.names." if name in EMBEDDED else nearest(name, names)

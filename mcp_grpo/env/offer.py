@@ -19,6 +19,7 @@ from typing import Any
 import mcp_types
 
 from ..client.pool import Lease, Pool, together
+from ..client.spec import nearest_server
 from ..client.session import ToolResult, run_sync
 from ..config import nearest
 from .action import ARGUMENT_ALIASES
@@ -48,7 +49,7 @@ def find_tool(
     names: dict[str, str],  # old name of a server -> its name here
 ) -> tuple[str, str]:  # server, tool
     "The tool that is meant. Raises `TaskError`, without the row's name."
-    if server not in ("", *served): raise TaskError(f"the server {server!r} is not configured{nearest(server, served)} If it has another name here, data.server_names can say so.")
+    if server not in ("", *served): raise TaskError(f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name here, data.server_names can say so.")
     places = [server] if server else list(served)
     exact = [(place, tool) for place in places if tool in served[place]]
     found = exact or [(place, real) for place in places for real in served[place] if _same_tool(place, real, tool, names)]
@@ -110,7 +111,7 @@ def offer_tools(
     field = "extra_info.all_tools_of"
     try:
         for server in servers:
-            if server not in served: raise TaskError(f"the server {server!r} is not configured{nearest(server, served)} If it has another name here, data.server_names can say so.")
+            if server not in served: raise TaskError(f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name here, data.server_names can say so.")
         calls = []
         for i, call in enumerate(task.tool_sequence):
             field = f"tool_sequence[{i}]"
@@ -227,7 +228,7 @@ async def complete_task(task: Task, pool: Pool, names: dict[str, str], where: st
     lacks_tools, lacks_values = not task.tools, any(has_references(call["params"]) for call in task.tool_sequence)
     if not lacks_tools and not (lacks_values and task.all_tools_of): return task
     for server in servers:
-        if server not in pool.specs: raise TaskError(f"{where}: extra_info.all_tools_of: the server {server!r} is not configured{nearest(server, pool.specs)} If it has another name here, data.server_names can say so.")
+        if server not in pool.specs: raise TaskError(f"{where}: extra_info.all_tools_of: the server {server!r} is not configured{nearest_server(server, pool.specs)} If it has another name here, data.server_names can say so.")
     async with await pool.lease(servers) as lease:
         task = offer_tools(task, {server: lease.tools(server) for server in servers}, names, where)
         return await fill_references(task, lease, where) if lacks_values else task

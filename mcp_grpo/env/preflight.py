@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import mcp_types
 
 from ..client.pool import Pool, together
+from ..client.spec import nearest_server
 from ..client.session import run_sync
 from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
@@ -40,7 +41,7 @@ def check_tool(
     where: str,  # the task, for the error message
 ) -> None:
     "Raises `ConfigError` unless the server is configured and has the tool with these arguments."
-    if server not in served: raise ConfigError(f"{where}: the server {server!r} is not configured{nearest(server, served)}")
+    if server not in served: raise ConfigError(f"{where}: the server {server!r} is not configured{nearest_server(server, served)}")
     if tool not in served[server]: raise ConfigError(f"{where}: the server {server!r} has no tool {tool!r}{nearest(tool, served[server])}")
     known = served[server][tool].input_schema.get("properties", {})
     for name in arguments:
