@@ -100,7 +100,7 @@ def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run
         for p in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)] if job.poll() is None else []: p.kill()
     steps = [m["step"] for m in read_lines(metrics)]
     assert steps == list(range(1, len(steps) + 1)) and len(steps) >= 2
-    assert f"stopped after step {len(steps)}; to go on, run it again with -r run test -p resume True" in (tmp_path/"outputs/test/training.log").read_text()
+    assert f"stopped after step {len(steps)}; to go on: mcp-grpo train --run test --resume (with papermill: -r run test -p resume True)" in (tmp_path/"outputs/test/training.log").read_text()
     assert len(read_lines(tmp_path/"outputs/test/trajectories.jsonl")) >= len(steps) * 2 * 2
     assert not (tmp_path/"outputs/test/result.json").exists()
 

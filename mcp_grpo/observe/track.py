@@ -78,7 +78,7 @@ def free_folder(
     "Refuse a folder that already holds steps or the result of a run, with a `ConfigError`."
     folder = Path(folder)
     if read_lines(folder / "metrics.jsonl") or (folder / "result.json").exists():
-        raise ConfigError(f"run: {folder.name!r} already holds a run; go on with it (-p resume True), choose another name, or remove its folder.")
+        raise ConfigError(f"run: {folder.name!r} already holds a run; go on with it (mcp-grpo train --run {folder.name} --resume; with papermill -p resume True), choose another name, or remove its folder.")
     return folder
 
 def check_writable(
