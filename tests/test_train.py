@@ -42,6 +42,16 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
         assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]
 
 
+def test_a_warm_start_that_leaves_nothing_to_learn_is_the_run(run_notebook, tmp_path):
+    "The packaged model solves these tasks; at a temperature of almost 0 it solves them every time."
+    easy = [row for row in json.loads((ROOT/"data/processed/train.json").read_text()) if row["extra_info"]["family"] == "lookup"][:4]
+    (tmp_path/"easy.json").write_text(json.dumps(easy))
+    done = run_notebook([*TINY, "rollout.temperature=0.001", "train.warmstart_steps=1", "train.warmstart_lr=1e-6"], tasks=str(tmp_path/"easy.json"))
+    assert done.returncode == 0, done.said[-3000:]
+    assert "no step of reinforcement is made" in (tmp_path/"outputs/test/training.log").read_text() and (tmp_path/"outputs/test/model").is_dir()
+    assert json.loads((tmp_path/"outputs/test/result.json").read_text())["steps"] == 0
+
+
 def test_the_executed_notebook_shows_the_run(run_notebook, tmp_path):
     "A headless run leaves the learning curve as a picture, and success and time as tables."
     done = run_notebook([*TINY, "evaluate.tasks=12"])

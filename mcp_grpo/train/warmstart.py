@@ -258,10 +258,15 @@ class Spread:
         if self.never: said += f"; none succeeds in {sum(self.never.values())} groups ({', '.join(self.never)})"
         return said
 
+    @property
+    def solved(self) -> bool:
+        "Whether every episode succeeds, so that comparing them teaches nothing more."
+        return self.compared and self.always == self.groups
+
     def check(self) -> "Spread":
         "Raises `TrainerError` if there is nothing to learn from."
         if self.with_spread or not self.compared: return self
-        if self.always == self.groups: raise TrainerError(f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in every episode, so there is nothing left to learn; take harder tasks.")
+        if self.solved: raise TrainerError(f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in every episode, so there is nothing left to learn; take harder tasks.")
         raise TrainerError(f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn different rewards, so reinforcement would change nothing. "
                            "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks.")
 
