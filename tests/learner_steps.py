@@ -25,14 +25,15 @@ def model(vocabulary: int = VOCABULARY, **size):
     return tiny_qwen3(vocab=vocabulary, eos_token_id=1, pad_token_id=0, **shape)
 
 
-def group(prompt: int, samples: int = 8, completion: int = COMPLETION, vocabulary: int = VOCABULARY) -> list[Trajectory]:
-    "Completions of one prompt, of random tokens and with different rewards."
+def group(prompt: int, samples: int = 8, completion: int = COMPLETION, vocabulary: int = VOCABULARY, shortest: int = COMPLETION) -> list[Trajectory]:
+    "Completions of one prompt, of random tokens and with different rewards; ragged if the shortest is shorter."
     generator = torch.Generator().manual_seed(prompt)
     def words(n): return torch.randint(2, vocabulary, (n,), generator=generator).tolist()
     start, played = words(prompt), []
     for i in range(samples):
         trajectory = Trajectory.begin(start, task_id="toy", key=("", 0, "toy", i), outcome=Outcome(i / samples, {}, False, "answer", [], None))
-        trajectory.append_sampled(words(completion), [-7.6] * completion)
+        n = completion - max(0, completion - shortest) * i // max(1, samples - 1)
+        trajectory.append_sampled(words(n), [-7.6] * n)
         played.append(trajectory.check())
     return played
 

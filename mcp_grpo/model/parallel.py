@@ -6,6 +6,7 @@
 __all__ = ['World', 'read_deepspeed', 'Whole', 'ShardedPolicy', 'open_sharded']
 
 # %% ../../nbs/06_model/04_parallel.ipynb #09ef0abe
+import atexit
 import json
 import os
 import sys
@@ -53,6 +54,7 @@ class World:
         "Wait until all ranks have come here, then end this process with success."
         self.gather("done")
         if self.size == 1: return
+        atexit._run_exitfuncs()  # temporary folders, processes of vLLM
         for stream in (sys.stdout, sys.stderr): stream.flush()
         os._exit(0)  # Python's own way out would abort the process if a thread of gloo is just letting go of the last message
 

@@ -46,13 +46,14 @@ def sample(
     logits: torch.Tensor,  # [n, vocab] float32
     temperature: torch.Tensor,  # [n] float32, 0 for greedy
     uniforms: torch.Tensor,  # [n] float64 in [0, 1)
+    some_greedy: bool = True,  # whether any temperature may be 0; to ask a GPU would be to wait for it
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [n] tokens; [n] their logprobs
     "One token a row by inverse sampling, with the logprob under the distribution it was drawn from."
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
     tokens = torch.searchsorted(cdf, (uniforms * cdf[:, -1])[:, None], right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
-    if greedy.any(): tokens = torch.where(greedy, logits.argmax(-1), tokens)
+    if some_greedy: tokens = torch.where(greedy, logits.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 def penalise(
@@ -98,14 +99,16 @@ class ModelRunner:
         "Run a batch and sample its tokens."
         feed = make_feed(batch.ids, batch.slots, batch.begin, batch.end, self.model.device)
         feed.groups = batch.groups
-        logits = self.logits(feed, batch.last)
+        home = "cpu" if self.model.device.type == "mps" else self.model.device  # where tokens are drawn
+        def tensor(array): return None if array is None else torch.from_numpy(array).to(home)
+        temperature, uniforms, rows, penalty, history = map(tensor, (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history))  # now: what is copied after the forward pass waits for it
+        logits = self.logits(feed, batch.last).to(home)
         if not len(batch.sampled): return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        if logits.device.type == "mps": logits = logits.cpu()
-        def tensor(array): return torch.from_numpy(array).to(logits.device)
-        if batch.rows is not None: logits = logits[tensor(batch.rows)]
-        if batch.penalty is not None: logits = penalise(logits, tensor(batch.history), tensor(batch.penalty))
-        tokens, logprobs = sample(logits, tensor(batch.temperature), tensor(batch.uniforms))
-        return tokens.cpu().numpy(), logprobs.cpu().numpy()
+        if rows is not None: logits = logits[rows]
+        if penalty is not None: logits = penalise(logits, history, penalty)
+        tokens, logprobs = sample(logits, temperature, uniforms, bool((batch.temperature == 0).any()))
+        tokens, logprobs = torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()  # together, because a GPU is waited for at every copy
+        return tokens.astype(np.int64), logprobs.astype(np.float32)
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #43f33e70
 class Request:

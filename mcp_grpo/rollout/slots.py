@@ -7,7 +7,7 @@ __all__ = ['Feed', 'make_feed', 'decode_attention', 'piece_attention', 'PrefixGr
            'KVCache', 'slots_within', 'SlotTable', 'shared_prefix']
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #60a3c446
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -31,6 +31,12 @@ class Feed:
     pieces: list[tuple[int, int, int, int]]  # (slot, first position, begin, end); begin and end in the flat row
     groups: "PrefixGroups | None" = None  # set where reading a common prefix once is faster
     layer: int = 0  # the layer that is attending
+    masks: dict[int, torch.Tensor] = field(default_factory=dict)  # of later pieces, by where they begin; made by the first layer
+
+    def piece_mask(self, begin: int, tokens: int, start: int, like: torch.Tensor) -> torch.Tensor:  # [tokens, start + tokens]
+        "0 where a token of a later piece may attend, -inf elsewhere."
+        if begin not in self.masks: self.masks[begin] = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
+        return self.masks[begin]
 
     def by_slot(self, x: torch.Tensor) -> torch.Tensor:
         "[decoding, ...] to [rows, ...]: each decoding row at the index of its slot, zeros elsewhere."
@@ -78,20 +84,21 @@ def decode_attention(
         scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.mask
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:
-        mask = feed.mask.to(query.dtype).expand(-1, -1, heads // kv, -1)
-        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale)
+        feed.mask = feed.mask.to(query.dtype)
+        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=feed.mask.expand(-1, -1, heads // kv, -1), scale=scale)
     return feed.by_row(out).reshape(n, heads, dim)
 
 def piece_attention(
     query: torch.Tensor,  # [1, heads, tokens, dim]
     keys: torch.Tensor, values: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
-    start: int,  # position of the first token
+    mask: torch.Tensor | None,  # [tokens, start + tokens] of a later piece; None for one that starts at position 0
     scale: float,
 ) -> torch.Tensor:  # [1, heads, tokens, dim]
     "Attention of one piece of an episode, over the tokens before it and itself."
-    mask = torch.ones(query.shape[2], keys.shape[2], dtype=torch.bool, device=query.device).tril(start) if start else None
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=not start,
-                                          scale=scale, enable_gqa=query.shape[1] > keys.shape[1])
+    (_, heads, tokens, dim), kv = query.shape, keys.shape[1]
+    if mask is None: return F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=heads > kv)
+    grouped = query.reshape(1, kv, heads // kv * tokens, dim)  # no fused kernel of a GPU takes both a mask and grouped heads
+    return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask.repeat(heads // kv, 1), scale=scale).reshape(query.shape)
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #c3134104
 @dataclass
@@ -138,7 +145,8 @@ def slot_attention(module, query, key, value, attention_mask, scaling=None, drop
         parts.append(attend(query[0, :, :n].transpose(0, 1), key, value, slots, scale))
     for slot, start, begin, end in slots.pieces:
         visible = slice(slot, slot + 1), slice(None), slice(start + end - begin)
-        parts.append(piece_attention(query[:, :, begin:end], key[visible], value[visible], start, scale)[0].transpose(0, 1))
+        mask = slots.piece_mask(begin, end - begin, start, query) if start else None
+        parts.append(piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)[0].transpose(0, 1))
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 register_layout("mcp_grpo_slots", slot_attention)
@@ -171,7 +179,8 @@ class KVCache(Cache):
         self.kv = self.kv[:, :, :0, :, :0].clone()
 
     def copy(self, source: int, targets: list[int], length: int):
-        "Copy the first `length` positions of one slot to others."
+        "Copy the first `length` positions of one slot to others; none, if the memory was given back meanwhile."
+        if not length: return
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
 
     def address(self, feed: Feed):

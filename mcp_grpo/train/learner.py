@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST_PASS', 'LAST_PASS', 'Row', 'make_rows', 'give_advantages', 'summarise', 'pack', 'pad', 'MicroBatch', 'divide',
-           'micro_batches', 'add_up', 'Pass', 'count_tokens', 'pass_metrics', 'deferred_interrupt', 'Learner']
+           'micro_batches', 'on_processor', 'add_up', 'Pass', 'count_tokens', 'pass_metrics', 'deferred_interrupt',
+           'Learner']
 
 # %% ../../nbs/08_train/04_learner.ipynb #dc376e33
 import math
@@ -204,6 +205,12 @@ def micro_batches(
     return mine
 
 # %% ../../nbs/08_train/04_learner.ipynb #e89914b6
+def on_processor(
+    found: dict[str, Tensor],  # numbers
+) -> dict[str, Tensor]:
+    "Copy numbers from their device all at once, because a GPU is waited for at every copy."
+    return dict(zip(found, torch.stack([value.float() for value in found.values()]).cpu()))
+
 def add_up(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, as `policy_loss` gives them
     tokens: int,  # sampled tokens of the whole batch
@@ -211,7 +218,7 @@ def add_up(
 ) -> dict[str, float]:
     "Statistics of a pass from those of its micro-batches."
     def combined(name):
-        values = torch.stack([s[name].float() for s in statistics])
+        values = torch.stack([s[name] for s in statistics])
         if name.endswith("_max"): return values.max().item()
         return values.sum().item() / (updates if name.endswith("loss") else tokens)
     return {name: combined(name) for name in statistics[0]}
@@ -282,9 +289,9 @@ class Pass:
             tokens = sum(self.world.gather(sum(len(b.row) for b in batches if b.real)))
             for b in batches:
                 found = self.add_gradient(b, tokens, last=b is batches[-1])
-                if b.real: statistics.append((len(b.row), {name: value.cpu() for name, value in found.items()}))
+                if b.real: statistics.append((len(b.row), found))
             norms.append(self.optimizer.update())
-        together = sum(self.world.gather(statistics), [])
+        together = sum(self.world.gather([(n, on_processor(found)) for n, found in statistics]), [])
         combined = add_up([found for _, found in together], sum(n for n, _ in together), len(updates))
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
 
@@ -381,7 +388,8 @@ class Learner:
             if cfg.perturb_std or len(updates) > 1: self.run_pass.score_old(batches)
             if cfg.perturb_std: self.policy.perturb(cfg.perturb_std, generator)
             passes = self.run_passes(updates)
-        moved = sum(self.world.gather([not torch.equal(a, b) for a, b in zip(before, self.policy.first_numbers())]), [])
+        changed = [(a != b).any() for a, b in zip(before, self.policy.first_numbers())]
+        moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
         counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
         metrics = {**summarise(groups), "lr": rate, "weights_moved": sum(moved) / max(len(moved), 1), **pass_metrics(passes, counts)}
