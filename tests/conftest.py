@@ -14,7 +14,7 @@ TINY = ["train.steps=2", "train.tasks_per_step=2", "rollout.samples=2", "evaluat
 def papermill(notebook: str, folder: Path, parameters: dict) -> list:
     "The command that runs an experiment in `folder`."
     pairs = [word for k, v in parameters.items() for word in ("-p", k, str(v))]
-    return [str(Path(sys.executable).with_name("papermill")), str(ROOT/"experiments"/notebook), str(folder/notebook), "--no-progress-bar",
+    return [sys.executable, "-m", "papermill", str(ROOT/"experiments"/notebook), str(folder/notebook), "--no-progress-bar",
             "--cwd", str(folder), "--stdout-file", str(folder/"stdout"), "--stderr-file", str(folder/"stderr"), *pairs]
 
 

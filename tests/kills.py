@@ -11,7 +11,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ["train.steps=4", "train.tasks_per_step=1", "rollout.samples=4", "evaluate.tasks=2", "train.checkpoint_every=2"]  # three seconds alone on a core
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))), "MPLBACKEND": "agg"}
 
 
 def few_tasks(folder: Path) -> list[Path]:

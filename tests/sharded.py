@@ -4,7 +4,7 @@
 of every weight; without torchrun it writes `<case>-1.safetensors`. Every case also saves a checkpoint after two steps, resumes it in a new
 policy and compares; at the end each side resumes what the other side saved, if it has.
 """
-import json, math, os, sys
+import atexit, json, math, os, sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +159,7 @@ def main():
     found = {name: run(name, folder, world) for name in cases}
     found["not finite"] = {fault: not_finite(fault, world) for fault in ("reward", "loss", "gradient")}
     if not world.rank: (folder / f"found-{world.size}.json").write_text(json.dumps(found, indent=1))
+    atexit.register((folder / f"left-{world.rank}-of-{world.size}").touch)
     starve("pt_gloo_runloop")
     world.leave()
 

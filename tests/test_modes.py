@@ -52,6 +52,7 @@ def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_s
     for command in (alone, ranks):
         done = run(command, tmp_path, env=environment)
         assert done.returncode == 0, done.said
+    assert len([*tmp_path.glob("left-*-of-*")]) == 3  # what is to be done at a process's end was done by each
     found = json.loads((tmp_path / "found-2.json").read_text())
     assert found["moving"]["change"] < 1e-4 and found["moving"]["crossed"] < 1e-4 and found["moving"]["resumed"] == 0
     for fault in ("reward", "loss", "gradient"):

@@ -1,5 +1,5 @@
 "The repository agrees with itself: notebooks, package, README."
-import filecmp, json, re, shutil, subprocess, sys
+import filecmp, json, os, re, shutil, subprocess, sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +57,17 @@ def test_no_test_is_skipped_where_all_packages_are_installed(tmp_path, monkeypat
 def test_full_lock_contains_the_main_lock():
     main, full = [set((ROOT/"requirements"/n).read_text().splitlines()) for n in ("py311-cpu.txt", "py311-cpu-full.txt")]
     assert {line for line in main if "==" in line} <= full
+
+
+@pytest.mark.parametrize("gpus, wanted, unwanted", [(0, "py311-cpu.txt", "gpu"), (1, "-e .[dev,gpu]", "cpu")])
+def test_install_takes_what_the_machine_has(tmp_path, gpus, wanted, unwanted):
+    def program(name: str, lines: str):
+        (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/name).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path/name).chmod(0o755)
+    shutil.copytree(ROOT/"requirements", tmp_path/"requirements")
+    program(".venv/bin/python", f'case "$*" in *"-m pip"*) echo "$*" >> {tmp_path}/asked ;; *platform*) echo 3 11 linux x86_64 ;; esac')
+    program("bin/nvidia-smi", 'echo "GPU 0: a card"' if gpus else "exit 9")
+    done = subprocess.run([tmp_path/"requirements/install"], env=os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}, capture_output=True, text=True)
+    asked = (tmp_path/"asked").read_text()
+    assert done.returncode == 0 and wanted in asked and unwanted not in asked, (done.stderr, asked)

@@ -16,9 +16,9 @@ from mcp_grpo.train.memory import largest_micro_batch, predict_memory, with_sett
 
 def measured(cfg, updates: int = 2) -> float:
     "MiB that the policy, its learner and some updates of the largest micro-batch take at their peak."
-    before = begin()
+    gpu = torch.cuda.is_available() and cfg.model.device != "cpu"
+    before = 0.0 if gpu else begin()
     policy = open_policy(cfg)
-    gpu = policy.device.type == "cuda"
     torch.cuda.reset_peak_memory_stats() if gpu else begin()
     learner = Learner(policy, cfg.train, max_tokens=cfg.rollout.max_tokens)
     for _ in range(updates):
@@ -33,4 +33,5 @@ if __name__ == "__main__":
     cfg = load_config(*sys.argv[1:3])
     measured(with_settings(cfg, {"model.name": "tiny", "rollout.max_tokens": 256}))
     found, predicted = measured(cfg), predict_memory(cfg)
-    print(json.dumps({"measured": found, "predicted": (predicted.kept - predicted.copy + predicted.update) / 2**20}))
+    reserved = torch.cuda.max_memory_reserved() / 2**20 if torch.cuda.is_available() else found  # with what its allocator keeps for later
+    print(json.dumps({"measured": found, "predicted": (predicted.kept - predicted.copy + predicted.update) / 2**20, "reserved": reserved}))

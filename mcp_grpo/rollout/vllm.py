@@ -88,7 +88,8 @@ LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}  # mean dif
 class Proof:
     "An engine's logprobs compared with the policy's after an update; means over the probe's tokens, in nats."
     error: float  # difference between the engine and the new weights
-    moved: float  # difference between the new weights and the old ones; NaN for the first update
+    moved: float = math.nan  # difference between the new weights and the old ones; NaN for the first update
+    stale: float = math.nan  # difference between the engine and the old weights; NaN for the first update
 
     def verdict(
         self,
@@ -98,7 +99,7 @@ class Proof:
         "Whether the engine serves the new weights."
         if not self.error <= largest: return "failed"
         if math.isnan(self.moved) or self.error <= self.moved / 2: return "proved"
-        return "failed" if self.moved > 4 * max(rounding, 1e-6) else "unproved"
+        return "failed" if self.moved > 4 * max(rounding, 1e-6) and self.stale < self.error else "unproved"
 
 
 def compare(
@@ -106,16 +107,18 @@ def compare(
     found: list[dict[int, float]],  # token -> logprob of the engine's most likely next tokens, for each prompt
 ) -> Proof:
     "Compare the tokens that both know; with fewer than half in common the error is infinite."
-    errors, moves, missing = [], [], 0
+    errors, moves, stale, missing = [], [], [], 0
     for row, (tokens, logprobs) in enumerate(zip(probe.tokens, probe.logprobs)):
         for column, (token, logprob) in enumerate(zip(tokens, logprobs)):
             if token not in found[row]:
                 missing += 1
                 continue
             errors.append(abs(found[row][token] - logprob))
-            if probe.before is not None: moves.append(abs(probe.before[row][column] - logprob))
-    if missing > len(errors): return Proof(math.inf, math.nan)
-    return Proof(float(np.mean(errors)), float(np.mean(moves)) if moves else math.nan)
+            if probe.before is None: continue
+            moves.append(abs(probe.before[row][column] - logprob))
+            stale.append(abs(probe.before[row][column] - found[row][token]))
+    if missing > len(errors): return Proof(math.inf)
+    return Proof(*(float(np.mean(values)) if values else math.nan for values in (errors, moves, stale)))
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #c09156e7
 @dataclass(eq=False)
