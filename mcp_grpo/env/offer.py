@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Served', 'REFERENCE', 'WORD', 'bare', 'find_tool', 'first_line', 'offered', 'offer_tools', 'values_named',
            'References', 'has_references', 'fill_references', 'complete_task', 'complete_tasks', 'complete_tasks_sync',
-           'with_words', 'words_in', 'pseudonym', 'with_pseudonyms']
+           'with_words', 'words_in', 'keys_in', 'pseudonym', 'names_in_result', 'with_pseudonyms']
 
 # %% ../../nbs/04_env/02_offer.ipynb #d9a99bc0
 import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -275,6 +275,12 @@ def words_in(value: Any) -> Iterator[str]:
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (): yield from words_in(part)
 
 
+def keys_in(value: Any) -> Iterator[str]:
+    "The keys of all objects in a JSON value."
+    if isinstance(value, dict): yield from value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (): yield from keys_in(part)
+
+
 def pseudonym(word: str, rng: random.Random) -> str:
     "An invented word of the same form: digits for digits, vowels for vowels, capitals for capitals."
     def another(sign: str) -> str:
@@ -284,9 +290,24 @@ def pseudonym(word: str, rng: random.Random) -> str:
     return "".join(map(another, word))
 
 
+def _looks_like_a_name(word: str) -> bool:
+    "Whether a word has a letter and a capital or a digit, and is no time of day."
+    return len(word) > 2 and bool(re.search("[A-Za-z]", word) and re.search("[A-Z]|[0-9]", word)) and not re.fullmatch(r"\d+T\d+|\d+Z", word)
+
+
+def names_in_result(
+    content: str,  # what a call gave
+) -> set[str]:
+    "The names and codes that stand in a result: of JSON in its texts, of other text only the words that have a digit."
+    try: value = json.loads(content)
+    except ValueError: return {word for word in WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
+    return {word for word in words_in(value) if _looks_like_a_name(word)} - set(WORD.findall(" ".join(keys_in(value))))
+
+
 def with_pseudonyms(
     task: Task,  # complete
     seed: int | str = 0,
+    results: Iterable[str] = (),  # what its calls give; the names and codes that stand there are replaced, too
 ) -> Task:  # with another id; the same task if there is nothing to replace
     "The task with invented names and codes, which its episodes translate for the servers."
     check = task.state_check or {}
@@ -295,13 +316,14 @@ def with_pseudonyms(
     spoken_of = set(WORD.findall(json.dumps([[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools], ensure_ascii=False)))
     otherwise = {word.lower() for word in asked}  # a name that the question writes in another way cannot be replaced there
     handed_on = {word for word in words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])
-                 if len(word) > 2 and re.search("[A-Z]|[0-9]", word) and re.search("[A-Za-z]", word) and (word in asked or word.lower() not in otherwise)}
+                 if _looks_like_a_name(word) and (word in asked or word.lower() not in otherwise)}
+    beside = {word for content in results for word in names_in_result(content) if word.lower() not in otherwise}
     rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
-    for word in sorted(handed_on - spoken_of):
-        taken = asked | spoken_of | handed_on | set(shown.values())
+    for word in sorted((handed_on | beside) - spoken_of):
+        taken = asked | spoken_of | handed_on | beside | set(shown.values())
         found = [new for new in (pseudonym(word, rng) for _ in range(20)) if new not in taken]
         if found: shown[word] = found[0]
-    if not shown: return task
+    if not shown.keys() & handed_on: return task
     known = {new: word for new, word in task.pseudonyms.items() if new not in shown} | {new: task.pseudonyms.get(word, word) for word, new in shown.items()}
     sequence = [call | {"params": with_words(call["params"], shown)} for call in task.tool_sequence]
     success = task.success | ({"values": with_words(task.success["values"], shown)} if "values" in task.success else {})

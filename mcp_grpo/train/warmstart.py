@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'ENOUGH', 'Scribe', 'oracle_episodes_async', 'oracle_episodes', 'room_needed', 'settle_room',
-           'supervised_rows', 'warm_up', 'WarmStart', 'load_warm_start', 'warm_start', 'publish_to', 'Spread',
-           'look_for_spread']
+           'supervised_rows', 'warm_up', 'WarmStart', 'load_warm_start', 'under_other_names', 'warm_start',
+           'publish_to', 'Spread', 'look_for_spread']
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #fddedf97
 import itertools
@@ -197,6 +197,19 @@ def load_warm_start(
     return True
 
 
+def under_other_names(
+    tasks: list[Task],
+    episodes: list[Trajectory],  # the oracle's, of these tasks
+    passes: int,  # times that each task comes
+) -> Iterator[Task]:
+    "The tasks with pseudonyms for the names in their questions and their results; a task without names is left out."
+    results = {episode.task_id: [event.content for event in episode.outcome.events] for episode in episodes}
+    for number in range(1, passes + 1):
+        for task in tasks:
+            again = with_pseudonyms(task, number, results.get(task.task_id, ()))
+            if again is not task: yield again
+
+
 @named_shortage("the warm start")
 def warm_start(
     cfg: Config,
@@ -211,9 +224,9 @@ def warm_start(
     known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
     enough = cfg.train.warmstart_steps * cfg.train.tasks_per_step  # more than that would be played for nothing
     if enough < len(known): known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
-    again = (with_pseudonyms(task, number) for number in range(1, cfg.train.warmstart_pseudonyms + 1) for task in known)
-    known = [*known, *itertools.islice((task for task in again if task.pseudonyms), enough - len(known))]
     episodes = oracle_episodes(known, pool, chat, cfg.rollout.max_tokens)
+    again = under_other_names(known, episodes, cfg.train.warmstart_pseudonyms)
+    episodes += oracle_episodes(list(itertools.islice(again, enough - len(known))), pool, chat, cfg.rollout.max_tokens)
     rows, losses = supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart_steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
