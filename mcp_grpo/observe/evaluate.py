@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['log', 'LEVEL', 'Z', 'Writer', 'BUSY_TRIES', 'LONGEST_PAUSE', 'CONTEXT_FULL', 'wilson', 'Unit', 'make_units',
-           'Evaluation', 'mean_interval', 'paired_difference', 'Rounds', 'paired_rounds', 'choose', 'evaluate',
-           'evaluation_sampling', 'evaluate_async', 'Turn', 'play_text', 'evaluate_text_async', 'evaluate_text',
-           'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
+           'Evaluation', 'mean_interval', 'paired_difference', 'harm_done', 'Rounds', 'paired_rounds', 'choose',
+           'evaluate', 'evaluation_sampling', 'evaluate_async', 'Turn', 'play_text', 'evaluate_text_async',
+           'evaluate_text', 'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import hashlib
@@ -138,6 +138,17 @@ def paired_difference(
     old = {(u.source, u.key): u.success for u in before.known}
     differences = [u.success - old[u.source, u.key] for u in after.known if (u.source, u.key) in old]
     return sum(differences) / len(differences) if differences else math.nan, mean_interval(differences)
+
+
+def harm_done(
+    before: Evaluation,  # of the policy that reinforcement began with
+    after: Evaluation,  # of the same tasks
+) -> str:  # one sentence; empty unless the whole interval lies below 0
+    "Whether reinforcement lowered success, and what to do about it."
+    lost, (low, high) = paired_difference(before, after)
+    if high >= 0: return ""
+    return (f"reinforcement lowered held-out success ({lost:+.1%}, {low:+.1%} to {high:+.1%}): take more tasks, a lower train.lr or a higher train.kl; "
+            "with train.steps=0 the policy of the warm start is the run's")
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #b8e6f89c
 @dataclass
