@@ -96,13 +96,14 @@ def tasks(
     minutes: Annotated[float, Option(help="for each server, at most")] = 4,
     seeds: Annotated[str, Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}""")] = "",
     held_out: Annotated[float, Option(help="the share of tasks that is held out")] = 0.2,
+    allow: Annotated[list[str], Option(help="a tool that may be called although nothing says that it only reads; may be given several times")] = (),
     seed: Annotated[int, Option(help="of the exploration")] = 0,
 ):
     """Explore MCP servers and write tasks from what they answer; no language model is needed.
 
     The tools are called on sensible arguments, results are followed into further calls, and a task asks for what was observed. Every task is executed
-    twice before it is written. Tools that may change something are called only where the server's entry
-    says that each episode has a state of its own: an isolation other than shared, or a {workdir}.
+    twice before it is written. All tools are called where the server's entry says that each episode has a state of its own: an isolation other than shared,
+    or a {workdir}. Elsewhere a tool is called only if the server, or its name and description, say that it reads; the report lists the others, and --allow NAME adds one.
 
     \b
     mcp-grpo tasks --servers mcp.json --out tasks/
@@ -117,7 +118,7 @@ def tasks(
     specs = from_mcp_servers(find_path(servers, "server file"))
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in specs]: raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")
-    with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number, minutes * 60, share=held_out, seed=seed, say=lambda line: print(line, flush=True))
+    with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number, minutes * 60, share=held_out, seed=seed, allow=allow, say=lambda line: print(line, flush=True))
     print(f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; {Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}")
 
 # %% ../nbs/11_cli.ipynb #94f4cf2c

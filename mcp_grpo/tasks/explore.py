@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['THIRD_PERSON', 'WRAPPERS', 'PATIENCE', 'MAX_FACTS', 'SAME_ANSWER', 'SAYS_NOTHING', 'Made', 'feeds', 'without',
            'needed_calls', 'label', 'question_of', 'Report', 'Candidate', 'in_turns', 'Explorer', 'explore',
-           'explore_sync', 'Explored', 'divide_tasks', 'guessable', 'read_seeds', 'check_seeds', 'write_explored']
+           'explore_sync', 'Explored', 'divide_tasks', 'guessable', 'read_seeds', 'check_names', 'write_explored']
 
 # %% ../../nbs/05_tasks/02_explore.ipynb #87cb264c
 import hashlib
@@ -15,7 +15,7 @@ import os
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -31,7 +31,7 @@ from ..env.episode import cut_result
 from ..env.offer import offered
 from ..env.scripted import play
 from ..task import Task, TaskError, split_by_entity, write_tasks
-from .calls import READING, READING_LAST, UNKNOWN, WRITING, Known, facts_of, far, field_of, leaves, refuses, singular, words_of, writes
+from .calls import READING, READING_LAST, UNKNOWN, WRITING, Known, doubt_reading, facts_of, far, field_of, leaves, refuses, singular, words_of, writes
 
 # %% ../../nbs/05_tasks/02_explore.ipynb #e9e1dbcb
 @dataclass(frozen=True)
@@ -197,15 +197,24 @@ class Explorer:
         server: str,
         seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
         seed: int = 0,
-        writable: bool = False,  # whether tools may be called that change a server whose entry gives episodes no state of their own
+        allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read
     ):
-        self.pool, self.server, self.spec, self.writable = pool, server, pool.specs[server], writable or pool.specs[server].own_state
+        self.pool, self.server, self.spec, self.allow = pool, server, pool.specs[server], set(allow)
         inside = [part for text in (*self.spec.args, *self.spec.env.values()) for part in text.split("=")[-1:]]
         folders = [part.replace("{workdir}", "/workdir").rstrip("/") for part in inside if part.startswith(("{workdir}", "/")) and not re.search(r"\.\w+$", part)]
         self.known = Known(random.Random(f"{server} {seed}"), seeds or {}, list(dict.fromkeys(folders)))
         self.report, self.tools, self.chains = Report(server), {}, []
+        self.changing: set[str] = set()  # names of the tools that may change a state which the episode has for itself
         self.made: list[list[Made]] = []  # by the number that a value's source gives: the chain that ended with it
         self.surroundings = {**os.environ, **self.spec.env}
+
+    def choose_tools(self, listed: dict[str, mcp_types.Tool]) -> None:
+        "Keep the tools that may be called: all where episodes have a state of their own, elsewhere those that only read and those that are allowed by name; the report says why the others are left out."
+        for name, tool in listed.items():
+            why = "" if self.spec.own_state or name in self.allow else doubt_reading(tool, listed.values(), self.server)
+            if why: self.report.left_out[name] = f"it may change what lies behind the server ({why}): --allow {name} if it may be called, or say isolation in the server's entry if each episode has a state of its own"
+            else: self.tools[name] = tool
+        self.changing = {name for name, tool in self.tools.items() if self.spec.own_state and writes(tool)}
 
     def facts(self, call: Made) -> list[tuple[str, Any]]:
         "What a call's result says, without what it says of this machine: variables of the environment, secrets among them."
@@ -220,7 +229,7 @@ class Explorer:
         given = {}
         for argument, (number, path) in sources.items():
             earlier = self.made[number]
-            if len(chain) + len(earlier) > 2 or any(writes(self.tools[call.tool]) for call in earlier): continue
+            if len(chain) + len(earlier) > 2 or any(call.tool in self.changing for call in earlier): continue
             if earlier[-1] not in chain: chain = [*chain, *earlier]
             given[argument] = chain.index(earlier[-1]), path
         result = None
@@ -237,7 +246,7 @@ class Explorer:
         facts, chain = self.facts(call), [*chain, call]
         if facts:
             for argument, value in self.known.guessed.items(): self.known.hits[name, argument].append(value)
-        if not any(writes(self.tools[call.tool]) for call in chain):  # what a change has made is gone with its lease
+        if not any(call.tool in self.changing for call in chain):  # what a change has made is gone with its lease
             self.known.remember(len(self.made), name, facts, params)
             self.known.see_places(params, call.content)
         self.made.append(chain)
@@ -256,15 +265,10 @@ class Explorer:
     async def look_around(self, rounds: int, wanted: int, seconds: float) -> None:
         "Make calls, with and without changes before them: so many rounds, or until there are facts enough or the time is over."
         over = monotonic() + seconds
-        async with await self.pool.lease([self.server]) as lease: self.tools = lease.tools(self.server)
+        async with await self.pool.lease([self.server]) as lease: self.choose_tools(lease.tools(self.server))
         self.known.spoken = sorted({word.lower() for tool in self.tools.values() for word in re.findall(r"[A-Za-z]{4,}", tool.description or "")})
-        reading = [name for name, tool in self.tools.items() if not writes(tool)]
-        writing = [name for name in self.tools if name not in reading]
-        if not self.writable:
-            shared = "it may change the server, which all episodes share"
-            undeclared = "it may change what lies behind the server: say isolation in its entry if each episode has a state of its own"
-            self.report.left_out |= dict.fromkeys(writing, shared if self.spec.isolation == "shared" else undeclared)
-            writing = []
+        reading = [name for name in self.tools if name not in self.changing]
+        writing = [name for name in self.tools if name in self.changing]
         for n in range(rounds or 1000):
             if monotonic() > over or not rounds and n >= 60 and n % 10 == 0 and self.told() > 3 * wanted: return
             async with await self.pool.lease([self.server]) as lease:
@@ -306,13 +310,12 @@ class Explorer:
     def candidates(self, per_family: int) -> list[Candidate]:
         "A candidate for every fact of every chain, by tool, by number of calls and by family in turns; those beyond `per_family` come last."
         families, seen = defaultdict(lambda: defaultdict(lambda: defaultdict(list))), set()
-        changing = {name for name, tool in self.tools.items() if writes(tool)}
         def add(found: Candidate | None) -> None:
             if found is None or found.task.question in seen: return
             seen.add(found.task.question)
             families[found.tool][len(found.task.tool_sequence)][found.task.family].append(found)
             self.report.candidates[found.tool] += 1
-        for chain in (needed_calls(chain, changing) for chain in self.chains):
+        for chain in (needed_calls(chain, self.changing) for chain in self.chains):
             for path, value in self.to_ask(chain): add(self.candidate(chain, path, value))
             add(self.state_candidate(chain))
         first, rest = [], []
@@ -325,9 +328,9 @@ class Explorer:
 
     def row(self, chain: list[Made], family: str, question: str, needed: list[str], truth: dict, hidden: Any = None) -> Task:
         "A task that offers the needed tools and up to three others, whose descriptions do not tell the answer."
-        others = [name for name, tool in self.tools.items() if name not in needed and (self.writable or not writes(tool)) and (hidden is None or not _stands_in(hidden, self.description(name)))]
+        others = [name for name in self.tools if name not in needed and (hidden is None or not _stands_in(hidden, self.description(name)))]
         shown = needed + self.known.rng.sample(others, min(len(others), 3))
-        tools = [replace(tool, changes_state=writes(self.tools[tool.tool])) for tool in offered([self.server], {self.server: self.tools}) if tool.tool in shown]
+        tools = [replace(tool, changes_state=tool.tool in self.changing) for tool in offered([self.server], {self.server: self.tools}) if tool.tool in shown]
         about = [part for call in chain for name, part in call.params.items() if isinstance(part, (str, int)) and not isinstance(part, bool) and name not in call.given]
         calls = [{"step": i, "server": call.server, "tool": call.tool, "params": call.params} for i, call in enumerate(chain, 1)]
         digest = hashlib.sha256(question.encode()).hexdigest()[:12]
@@ -341,7 +344,7 @@ class Explorer:
 
     def state_candidate(self, chain: list[Made]) -> Candidate | None:
         "A task to make one change, which a reading tool then shows; None if the chain is none of this kind."
-        if len(chain) != 2 or not writes(self.tools[chain[0].tool]) or writes(self.tools[chain[1].tool]): return None
+        if len(chain) != 2 or chain[0].tool not in self.changing or chain[1].tool in self.changing: return None
         change, look = chain
         shown = list(dict.fromkeys(value for _, value in leaves(change.params) if isinstance(value, str) and len(value) > 3 and _stands_in(value, look.content)))
         asked = {value for _, value in leaves(look.params)}
@@ -384,7 +387,7 @@ class Explorer:
 
     async def verify(self, found: Candidate) -> str:
         "Play a task with its own calls, and make them again in another clean lease after another call; why it is no task, or nothing."
-        task, quiet = found.task, [chain[0] for chain in self.chains if len(chain) == 1 and not writes(self.tools[chain[0].tool])]
+        task, quiet = found.task, [chain[0] for chain in self.chains if len(chain) == 1 and chain[0].tool not in self.changing]
         outcome = await play("oracle", task, self.pool)
         if any(not event.ok for event in outcome.events): return "one of its calls failed when it was executed again"
         said = self.facts(replace(found.chain[-1], content=outcome.events[-1].content))
@@ -439,13 +442,13 @@ async def explore(
     seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
     tasks: int = 120,  # of each server, at most
     seed: int = 0,
-    **settings,  # rounds, per_family; writable
+    allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
+    **settings,  # rounds, per_family, seconds
 ) -> tuple[list[Task], list[Report]]:
     "Tasks from any servers, one server after another."
     found, reports = [], []
-    writable = settings.pop("writable", False)
     for server in servers or list(pool.specs):
-        explorer = Explorer(pool, server, seeds, seed, writable)
+        explorer = Explorer(pool, server, seeds, seed, {name.removeprefix(f"{server}.") for name in allow})
         found += await explorer.run(tasks, **settings)
         reports.append(explorer.report)
     return found, reports
@@ -514,20 +517,23 @@ def _arguments_in(schema: Any) -> Iterator[str]:
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else (): yield from _arguments_in(part)
 
 
-async def check_seeds(
+async def check_names(
     pool: Pool,  # open on this event loop
     servers: list[str],
     seeds: dict[str, list],
+    allow: set[str],  # tool, or server.tool
 ) -> None:
-    "Refuse seeds that no tool of the servers has an argument for. Raises `ConfigError`; a server that is not reached may have them all."
-    known = set()
-    for server in servers if seeds else ():
+    "Refuse seeds that no tool of the servers has an argument for, and allowed tools that no server has. Raises `ConfigError`; a server that is not reached may have them all."
+    known, callable_ = set(), set()
+    for server in servers if seeds or allow else ():
         try:
             async with await pool.lease([server]) as lease: tools = lease.tools(server)
         except SessionError: return
+        callable_ |= {text for name in tools for text in (name, f"{server}.{name}")}
         for name, tool in tools.items(): known |= {text for argument in _arguments_in(tool.input_schema) for text in (argument, f"{name}.{argument}")}
     for name in seeds:
         if name not in known: raise ConfigError(f"seeds: no tool of {', '.join(servers)} has an argument {name!r}{nearest(name, known)}")
+    for name in allow - callable_: raise ConfigError(f"allow: {', '.join(servers)} has no tool {name!r}{nearest(name, callable_)}")
 
 
 def write_explored(
@@ -540,14 +546,15 @@ def write_explored(
     rounds: int = 0,  # over the tools; 0: as many as it takes
     share: float = 0.2,  # to hold out, about
     seed: int = 0,
+    allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
     say: Callable[[str], None] = print,  # receives a line now and then
 ) -> Explored:
     "Explore servers and write what was found. Raises `ConfigError` if nothing can be learnt there."
     found, names, seeds = Explored(), servers or list(pool.specs), read_seeds(seeds or {})
-    run_sync(check_seeds, pool, names, seeds)
+    run_sync(check_names, pool, names, seeds, set(allow))
     for number, server in enumerate(names, 1):
         say(f"{server} ({number} of {len(names)}): exploring for {seconds / 60:.0f} min at most")
-        mine, [report] = explore_sync(pool, [server], seeds, tasks, seed, seconds=seconds, rounds=rounds)
+        mine, [report] = explore_sync(pool, [server], seeds, tasks, seed, allow, seconds=seconds, rounds=rounds)
         train, held, note = divide_tasks(mine, share, seed) if len(mine) > 1 else (mine, [], "too few tasks to hold any out" if mine else "")
         found.train += train
         found.heldout += [replace(task, data_source="explored/heldout") for task in held]

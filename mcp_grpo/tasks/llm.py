@@ -11,7 +11,7 @@ import json
 import os
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..config import ConfigError
 from ..endpoint import Endpoint, EndpointError
 from ..env.offer import first_line
 from ..task import COMPLEXITIES, Task
-from .calls import writes
+from .calls import doubt_reading
 from .specs import Specification, made_tasks
 from .verify import Verified
 
@@ -84,7 +84,9 @@ async def propose(
 ) -> Verified:
     "Tasks that a language model proposed and that hold."
     async with await pool.lease(pool.specs) as lease: tools = [(server, tool) for server in pool.specs for tool in lease.tools(server).values()]
-    listed = [(server, tool) for server, tool in tools if pool.specs[server].own_state or not writes(tool)]
+    all_of = defaultdict(list)
+    for server, tool in tools: all_of[server].append(tool)
+    listed = [(server, tool) for server, tool in tools if pool.specs[server].own_state or not doubt_reading(tool, all_of[server], server)]
     withheld = {tool.name for _, tool in tools} - {tool.name for _, tool in listed}
     dropped, examples_of = Counter(), {}
 
