@@ -69,18 +69,18 @@ def fill(db):
     members = [(f"M{number}", name, pick(TOWNS), day(TODAY - datetime.timedelta(days=200 + ago))) for number, name, ago in zip(some(range(10, 99), len(names)), names, days)]
     numbers = sorted(some(range(7001, 7600), 150))
     borrowers = some([member[0] for member in members for i in range(3)] + [pick(members)[0] for i in range(30)], 150)
-    out = set()  # books that are lent at the moment
+    free = {}  # the day from which a book that was lent is there again
     seen = set()  # (member, book)
     loans = []
     for i, (number, member) in enumerate(zip(numbers, borrowers)):
         loaned = TODAY - datetime.timedelta(days=(150 - i) * 2 - int(rng.random() * 2))  # two loans are never of one day
-        book = pick([book[0] for book in books if book[0] not in out and (member, book[0]) not in seen])
+        book = pick([book[0] for book in books if free.get(book[0], loaned) <= loaned and (member, book[0]) not in seen])
         seen.add((member, book))
         due = loaned + datetime.timedelta(days=pick([14, 21, 28, 28]))
         kept = 3 + int(rng.random() * 40)
         returned = loaned + datetime.timedelta(days=kept)
         still_out = returned >= TODAY or rng.random() < .12
-        if still_out: out.add(book)
+        free[book] = datetime.date.max if still_out else returned
         loans.append((f"L{number}", member, book, day(loaned), day(due), None if still_out else day(returned)))
     db.executemany("insert into books values (?, ?, ?, ?, ?, ?, ?)", books)
     db.executemany("insert into members values (?, ?, ?, ?)", members)
