@@ -8,8 +8,9 @@ from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool, together
 from mcp_grpo.client.spec import from_mcp_servers
-from mcp_grpo.env.reward import follow, gives, same_argument, shows, written
-from mcp_grpo.task import ShortRow, read_tasks
+from mcp_grpo.env.episode import cut_result
+from mcp_grpo.env.reward import Record, ToolEvent, gives, same_argument, shows, succeeded, written
+from mcp_grpo.task import ShortRow, Task, read_tasks
 
 FOLDER = ROOT/"data/written"
 sys.path.insert(0, str(FOLDER))
@@ -66,21 +67,27 @@ def test_unanswerable_questions_have_an_answerable_twin(name):
 
 
 async def play_all(name: str) -> tuple[dict, list]:
-    "Make every row's calls, each in an episode of its own; return the tools, and for each row what was read before, the results and what was read afterwards."
-    limit = asyncio.Semaphore(AT_ONCE)
+    "Make every row's calls, each in an episode of its own; return the tools, and for each row the events, the state before and the state after."
+    limit, spec = asyncio.Semaphore(AT_ONCE), specs([name])[name]
 
     async def play(row):
         check = row.get("state_check")
         async with limit, await pool.lease([name]) as lease:
-            async def read():
-                if check is None: return None
-                content = (await lease.call(name, check["tool"], check["params"])).content
-                return follow(json.loads(content), check["path"]) if content else None
-            before = await read()
-            results = [await lease.call(name, call["tool"], call["params"]) for call in row["proof"]]
-            return before, results, await read()
+            async def read(): return (await lease.call(name, check["tool"], check["params"])).content if check else None
+            before, events = await read(), []
+            for turn, call in enumerate(row["proof"]):
+                result = await lease.call(name, call["tool"], call["params"])
+                content = cut_result(result.content, spec.max_result_chars)
+                events.append(ToolEvent(turn, call["tool"], name, call["tool"], call["params"], content, result.is_error, result.fault or ""))
+            return events, before, await read()
 
-    async with Pool(specs([name])) as pool: return (await pool.tools([name]))[name], await together(play, rows_of(name))
+    async with Pool({name: spec}) as pool: return (await pool.tools([name]))[name], await together(play, rows_of(name))
+
+
+def state_task(row: dict) -> Task:
+    "Return a row that asks for a change as a task in the long form."
+    truth = {"success": {"kind": "state"}, "state_check": row["state_check"]}
+    return Task.from_row({"prompt": [{"role": "user", "content": row["question"]}], "reward_spec": {"ground_truth": truth}, "extra_info": {"all_tools_of": row["servers"]}})
 
 
 def wrong_words(question: str, tools: dict) -> list[str]:
@@ -91,17 +98,18 @@ def wrong_words(question: str, tools: dict) -> list[str]:
 
 def test_answers_are_what_the_server_shows(installed):
     tools, played = asyncio.run(play_all(installed))
-    for row, (before, results, after) in zip(rows_of(installed), played):
+    for row, (events, before, after) in zip(rows_of(installed), played):
         question, check = row["question"], row.get("state_check")
         assert not wrong_words(question, tools), question
-        assert not [result.fault for result in results if result.fault], question
+        assert not [event.fault for event in events if event.fault], question
         if row.get("answer", "") is None: continue
-        assert not [result.content for result in results if result.is_error], question
+        assert not [event.content for event in events if event.is_error], question
         if check:
             assert row["proof"][-1]["tool"] == check["write_tool"] and check["tool"] in tools, question
-            assert same_argument(after, check["equals"]) and not same_argument(before, check["equals"]), (question, before, after)
+            done, undone = (Record(events=events, answer="Done.", turns=len(events) + 1, state_before=before, state=state) for state in (after, before))
+            assert succeeded(state_task(row), done) is True and succeeded(state_task(row), undone) is False, (question, before, after)
         elif not row.get("derived"):
-            shown = "\n".join(result.content for result in results)
+            shown = "\n".join(event.content for event in events)
             for value in row["answer"] if isinstance(row["answer"], list) else [row["answer"]]: assert shows(shown, value), (question, value, shown)
 
 

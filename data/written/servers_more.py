@@ -16,12 +16,12 @@ def entries() -> dict[str, dict]:
 
     def own(name): return {"command": sys.executable, "args": [str(HERE/name/"server.py"), "--db", f"{{workdir}}/{name}.db"], "preload": ["mcp.server.mcpserver"]} | limits
 
-    def tau2(domain):  # they keep each episode's state in a folder, and repeat a result in the record of the call
+    def tau2(domain):  # it keeps its state in memory and in a folder, and repeats a result in the record of the call
         state = {f"TAU2_{domain.upper()}_MCP_STATE_DIR": "{workdir}/state"}
-        return {"command": str(SERVERS/PARTS[domain]/f"bin/tau2-{domain}-mcp"), "env": state, "deny": ["reset_state", "get_call_log"], "max_result_chars": 8000} | limits
+        return {"command": str(SERVERS/PARTS[domain]/f"bin/tau2-{domain}-mcp"), "env": state, "deny": ["reset_state", "get_call_log"], "max_result_chars": 8000} | limits | {"isolation": "process"}
 
     people = {"command": "node", "args": [str(SERVERS/"node/node_modules/@modelcontextprotocol/server-memory/dist/index.js")],
-              "env": {"MEMORY_FILE_PATH": "{workdir}/memory.jsonl"}, "template": str(HERE/"people"), "max_result_chars": 20000} | limits
+              "env": {"MEMORY_FILE_PATH": "{workdir}/memory.jsonl"}, "template": str(HERE/"people")} | limits
     return {"helpdesk": own("helpdesk"), "library": own("library"), "retail": tau2("retail"), "airline": tau2("airline"), "people": people}
 
 
