@@ -67,19 +67,21 @@ def test_unanswerable_questions_have_an_answerable_twin(name):
 
 
 async def play_all(name: str) -> tuple[dict, list]:
-    "Make every row's calls, each in an episode of its own; return the tools, and for each row the events, the state before and the state after."
+    "Make every row's calls, each in an episode of its own; return the tools, and for each row the events, the state before, the state after, and the one that the next episode finds."
     limit, spec = asyncio.Semaphore(AT_ONCE), specs([name])[name]
+
+    async def read(lease, check): return (await lease.call(name, check["tool"], check["params"])).content if check else None
 
     async def play(row):
         check = row.get("state_check")
         async with limit, await pool.lease([name]) as lease:
-            async def read(): return (await lease.call(name, check["tool"], check["params"])).content if check else None
-            before, events = await read(), []
+            before, events = await read(lease, check), []
             for turn, call in enumerate(row["proof"]):
                 result = await lease.call(name, call["tool"], call["params"])
                 content = cut_result(result.content, spec.max_result_chars)
                 events.append(ToolEvent(turn, call["tool"], name, call["tool"], call["params"], content, result.is_error, result.fault or ""))
-            return events, before, await read()
+            after = await read(lease, check)
+        async with limit, await pool.lease([name]) as lease: return events, before, after, await read(lease, check)
 
     async with Pool({name: spec}) as pool: return (await pool.tools([name]))[name], await together(play, rows_of(name))
 
@@ -98,7 +100,7 @@ def wrong_words(question: str, tools: dict) -> list[str]:
 
 def test_answers_are_what_the_server_shows(installed):
     tools, played = asyncio.run(play_all(installed))
-    for row, (events, before, after) in zip(rows_of(installed), played):
+    for row, (events, before, after, fresh) in zip(rows_of(installed), played):
         question, check = row["question"], row.get("state_check")
         assert not wrong_words(question, tools), question
         assert not [event.fault for event in events if event.fault], question
@@ -108,6 +110,7 @@ def test_answers_are_what_the_server_shows(installed):
             assert row["proof"][-1]["tool"] == check["write_tool"] and check["tool"] in tools, question
             done, undone = (Record(events=events, answer="Done.", turns=len(events) + 1, state_before=before, state=state) for state in (after, before))
             assert succeeded(state_task(row), done) is True and succeeded(state_task(row), undone) is False, (question, before, after)
+            assert fresh == before, f"{question}: the next episode finds it done"
         elif not row.get("derived"):
             shown = "\n".join(event.content for event in events)
             for value in row["answer"] if isinstance(row["answer"], list) else [row["answer"]]: assert shows(shown, value), (question, value, shown)
@@ -152,6 +155,10 @@ def test_derived_answers_are_what_the_data_says(installed):
             values = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
             if row.get("any_order"): found, values = sorted(found), sorted(values)
             assert len(found) == len(values) and all(map(same_argument, found, values)), (row["question"], found)
+
+
+def test_no_single_result_shows_the_whole_graph():
+    assert (FOLDER/"people/memory.jsonl").stat().st_size > 4 * specs(["people"])["people"].max_result_chars
 
 
 def test_entries_are_an_ordinary_server_file(tmp_path):
