@@ -22,9 +22,9 @@ def written_servers(scratch: Path) -> dict[str, ServerSpec]:
         "filesystem": {"template": str(scratch/"content/filesystem")},
         "git": {"template": str(scratch/"content/git")},
         "sqlite": {"template": str(scratch/"content/sqlite"), "args": ["--db-path", "{workdir}/shop.db"], "isolation": "workdir"},
-        "motherduck": {"template": str(scratch/"content/motherduck"), "args": ["--db-path", "{workdir}/bakery.duckdb", "--read-write"], "isolation": "workdir"},
+        "motherduck": {"template": str(scratch/"content/motherduck"), "args": ["--db-path", "{workdir}/bakery.duckdb", "--read-write"]},  # its isolation stays "process": the server keeps its file open
         "time": {},
-        "everything": {"env": SETTINGS},
+        "everything": {"env": SETTINGS, "public": list(SETTINGS)},
     }
     specs = third_party(scratch/"third-party")
     fields = {name: specs[name].spec.model_dump(exclude_defaults=True, exclude={"name"}) | more for name, more in changes.items()}
