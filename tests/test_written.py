@@ -37,14 +37,14 @@ def tasks_of(server: str) -> list[Task]:
     return [Task.from_row(in_full(row) if "state_check" in row else row) for row in rows_of(server)]
 
 
-async def calls_of(lease, server: str, calls: list[dict]) -> tuple[list[ToolEvent], str]:
+async def calls_of(lease, server: str, calls: list[dict], longest: int) -> tuple[list[ToolEvent], str]:
     "The calls that prove an answer as an episode holds them, and what went wrong."
     events, wrong = [], ""
     for turn, call in enumerate(calls):
         result = await lease.call(server, call["tool"], call["params"])
         events.append(ToolEvent(turn, call["tool"], server, call["tool"], call["params"], result.content, bool(result.is_error), result.fault or ""))
         if result.fault or result.is_error: wrong = f"{call['tool']} failed: {result.content[:200]}"
-        if "more characters" in result.content or "cut off" in result.content: wrong = f"the result of {call['tool']} is cut"
+        if len(result.content) > longest: wrong = f"the result of {call['tool']} is longer than what the policy sees"
     return events, wrong
 
 
@@ -60,7 +60,7 @@ async def fault_of(pool: Pool, server: str, row: dict, task: Task) -> str:
         if unknown := {call["tool"] for call in row["proof"]} - set(lease.tools(server)): return f"no such tool: {unknown}"
         check = row.get("state_check")
         before, refused = await state_of(lease, check) if check else ("", False)
-        events, wrong = await calls_of(lease, server, row["proof"])
+        events, wrong = await calls_of(lease, server, row["proof"], pool.specs[server].max_result_chars)
         if wrong: return wrong
         shown = "\n".join(event.content for event in events)
         if check:
@@ -73,7 +73,9 @@ async def fault_of(pool: Pool, server: str, row: dict, task: Task) -> str:
             if not succeeded(task, Record(events, "I don't know.")): return "that it cannot be known is not taken"
             return "".join(f"{word} is in the results; " for word in row.get("absent", []) if shows(shown, word))
         if not succeeded(task, Record(events, "; ".join(map(written, values_of(row))))): return "its own answer is not taken"
-        if succeeded(task, Record(events, "I don't know.")) or succeeded(task, Record(events, "Teapot")): return "a wrong answer is taken"
+        others = [value + 1 if isinstance(value, (int, float)) else "Teapot" for value in values_of(row)]
+        for answer in ("I don't know.", "; ".join(map(written, others)), " or ".join(map(written, [*values_of(row), *others]))):
+            if succeeded(task, Record(events, answer)): return f"{answer!r} is taken"
         return "" if row.get("derived") else "".join(f"{value!r} is not in the results; " for value in values_of(row) if not shows(shown, value))
 
 
@@ -90,10 +92,19 @@ def scratch(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def specs(scratch):
-    for server in third_party(scratch/"look").values():
-        if server.spec.name in SERVERS and server.left_out: pytest.skip(server.left_out)
-    return written_servers(scratch/"made")
+def specs(scratch): return written_servers(scratch/"made")
+
+
+@pytest.fixture(scope="module")
+def left_out(scratch):
+    "Why a server is not there, by name; servers that are there are left out."
+    return {name: server.left_out for name, server in third_party(scratch/"look").items() if name in SERVERS and server.left_out}
+
+
+def needs(left_out: dict[str, str], *servers: str) -> None:
+    "Skip a test without its servers, and give the reason."
+    for server in servers:
+        if server in left_out: pytest.skip(left_out[server])
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -137,7 +148,8 @@ def test_answers_about_time_do_not_change_with_the_season(day):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_person_asks(specs, server):
+def test_a_person_asks(specs, left_out, server):
+    needs(left_out, server)
     async def tools_of():
         async with Pool({server: specs[server]}) as pool, await pool.lease([server]) as lease: return lease.tools(server)
     tools = anyio.run(tools_of)
@@ -151,7 +163,8 @@ def test_a_person_asks(specs, server):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_answer_on_the_real_server(specs, server):
+def test_every_answer_on_the_real_server(specs, left_out, server):
+    needs(left_out, server)
     async def play():
         with anyio.fail_after(400):
             async with Pool({server: specs[server]}) as pool: return await check_written(server, pool)
@@ -159,7 +172,8 @@ def test_every_answer_on_the_real_server(specs, server):
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_check_finds_a_wrong_answer(specs):
+def test_the_check_finds_a_wrong_answer(specs, left_out):
+    needs(left_out, "sqlite")
     row = rows_of("sqlite")[1]
     changed = row | {"answer": "555-0999"}
     async def play():
@@ -168,7 +182,8 @@ def test_the_check_finds_a_wrong_answer(specs):
     assert right == "" and "is not in the results" in wrong
 
 
-def test_the_servers_as_desktop_clients_have_them(specs, scratch):
+def test_the_servers_as_desktop_clients_have_them(specs, left_out, scratch):
+    needs(left_out, "motherduck")
     read = from_mcp_servers(write_servers_json(scratch/"file"))
     assert list(read) == list(SERVERS)
     assert {spec.template for spec in read.values() if spec.template} == {str((scratch/"file/content").resolve()/name) for name in ("filesystem", "git", "sqlite", "motherduck")}

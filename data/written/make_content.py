@@ -107,11 +107,11 @@ def make_motherduck(folder: Path, python: str) -> None:
 
 
 def make_content(folder: Path, duckdb_python: str) -> None:
-    "Make all of it below a folder."
+    "Make all of it below a folder; the bakery only where there is a Python with duckdb."
     shutil.copytree(HERE/"filesystem", folder/"filesystem")
     make_git(folder/"git")
     make_sqlite(folder/"sqlite")
-    make_motherduck(folder/"motherduck", duckdb_python)
+    if Path(duckdb_python).exists(): make_motherduck(folder/"motherduck", duckdb_python)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ SETTINGS = {"SITE_NAME": "Harbour Lab", "RELEASE_CHANNEL": "beta", "SUPPORT_EMAI
 
 
 def written_servers(scratch: Path) -> dict[str, ServerSpec]:
-    "The six servers by name, each with its content, which is made in `scratch`, a folder."
+    "The six servers by name, each with its content, which is made in `scratch`, a folder; without motherduck where its packages are not installed."
     scratch = Path(scratch).resolve()
     make_content(scratch/"content", str(SERVERS/"py/bin/python"))
     changes = {
@@ -26,6 +26,7 @@ def written_servers(scratch: Path) -> dict[str, ServerSpec]:
         "time": {},
         "everything": {"env": SETTINGS, "public": list(SETTINGS)},
     }
+    if not (scratch/"content/motherduck").exists(): del changes["motherduck"]
     specs = third_party(scratch/"third-party")
     fields = {name: specs[name].spec.model_dump(exclude_defaults=True, exclude={"name"}) | more for name, more in changes.items()}
     return {name: ServerSpec(name, **{"max_result_chars": 4000, **more}) for name, more in fields.items()}
