@@ -90,18 +90,20 @@ RunName = Annotated[str, Option(help="name of the run's folder below outputs/; e
 @command
 def tasks(
     servers: Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it")],
-    out: Annotated[str, Option(help="folder for train.json, validation.json and report.md")] = "tasks",
+    out: Annotated[str, Option(help="folder for train.json, validation.json, catalog.json and report.md")] = "tasks",
     only: Annotated[str, Option(help="names of the servers to explore, with commas between; empty: all")] = "",
-    number: Annotated[int, Option(help="tasks of each server, at most")] = 120,
-    minutes: Annotated[float, Option(help="for each server, at most")] = 4,
+    number: Annotated[int, Option(help="most tasks to learn from, per server")] = 240,
+    minutes: Annotated[float, Option(help="most minutes per server")] = 4,
     seeds: Annotated[str, Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}""")] = "",
-    held_out: Annotated[float, Option(help="the share of tasks that is held out")] = 0.2,
+    held_out: Annotated[float, Option(help="share of the things that is held out")] = 0.2,
+    catalog: Annotated[str, Option(help="a corrected catalog.json of an earlier exploration; the tasks are made from it")] = "",
     allow: Annotated[list[str], Option(help="a tool that may be called although nothing says that it only reads; may be given several times")] = (),
     seed: Annotated[int, Option(help="of the exploration")] = 0,
 ):
     """Explore MCP servers and write tasks from what they answer; no language model is needed.
 
-    The tools are called on sensible arguments, results are followed into further calls, and a task asks for what was observed. Every task is executed
+    The tools are called on what identifies something, and results are followed into further calls. From what was seen a catalog is read off: which things there are, what is told of
+    them, how one leads to another. Tasks ask about these things as a person would, and do not say what to call. Every task is executed
     twice before it is written. All tools are called where the server's entry says that each episode has a state of its own: an isolation other than shared,
     or a {workdir}. Elsewhere a tool is called only if the server, or its name and description, say that it reads; the report lists the others, and --allow NAME adds one.
 
@@ -118,7 +120,7 @@ def tasks(
     specs = from_mcp_servers(find_path(servers, "server file"))
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in specs]: raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")
-    with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number, minutes * 60, share=held_out, seed=seed, allow=allow, say=lambda line: print(line, flush=True))
+    with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number * len(wanted or specs), minutes * 60 * len(wanted or specs), held_out, seed, allow, catalog, say=lambda line: print(line, flush=True))
     print(f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; {Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}")
 
 # %% ../nbs/11_cli.ipynb #94f4cf2c

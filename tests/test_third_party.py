@@ -61,9 +61,10 @@ def test_episodes_at_once_see_only_themselves(server):
 @pytest.mark.parametrize("server", ("filesystem", "time"), indirect=True)
 def test_tasks_are_found_at_it(server):
     async def use(pool):
-        tasks, [report] = await explore(pool, tasks=6, rounds=6)
-        return tasks, report, await play_all("oracle", tasks, pool), await play_all("null", tasks, pool)
-    tasks, report, solved, idle = anyio.run(with_pool, server, use)
-    assert len(tasks) >= 4, str(report)
+        found = await explore(pool, tasks=6, seconds=40)
+        tasks = found.train + found.heldout
+        return tasks, found, await play_all("oracle", tasks, pool), await play_all("null", tasks, pool)
+    tasks, found, solved, idle = anyio.run(with_pool, server, use)
+    assert len(tasks) >= 4, str(found)
     assert {outcome.reward for outcome in solved} == {1} and not any(outcome.success for outcome in idle)
     assert {tool.changes_state for task in tasks for tool in task.tools if tool.tool.startswith(("write", "create", "edit", "move"))} <= {True}

@@ -6,8 +6,8 @@
 __all__ = ['READING', 'READING_LAST', 'WRITING', 'SURELY_READING', 'CHANGES', 'THINGS_TOO', 'THINGS', 'SMALL_WORDS', 'VOLATILE',
            'PASSING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING', 'FREQUENT', 'PLACE_WORDS',
            'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'words_of', 'singular', 'writes',
-           'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'facts_of', 'key_words',
-           'field_of', 'far', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
+           'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'is_fact', 'facts_of',
+           'key_words', 'field_of', 'far', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #1c04ba4e
 import ast
@@ -74,7 +74,7 @@ CHANGES = WRITING | set("add make rid replace modify change alter erase wipe flu
     "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand throw move relocate transfer ship deliver collect claim acknowledge dismiss snooze "
     "encrypt decrypt compress unpack extract zip print draw paint play record capture encode decode generate".split())  # verbs that leave something behind, or may
 THINGS_TOO = set("book order label mail email message post file issue ticket comment note record log request call payment claim list search view text page tag star vote share rate link invoice bill text print "
-    "play trade return loan rent release stage cache store import export alert flag block".split())  # these name a thing where they follow another word
+    "play trade return loan rent release stage cache store import export alert flag block change move".split())  # these name a thing where they follow another word
 THINGS = set("id ids name names code codes key keys number value values type types kind field fields info information detail details data item items entry entries result results summary status state history "
     "account accounts user users profile profiles customer customers client clients contact contacts member members person people employee employees agent agents team teams group groups role roles company companies "
     "product products article articles category categories brand price prices quote quotes stock stocks inventory catalog cart basket sale sales supplier suppliers vendor vendors warehouse shop store stores "
@@ -206,6 +206,14 @@ def refuses(content: str) -> bool:
     return says(content if value is None else value)
 
 
+def is_fact(path: str, value: Any) -> bool:
+    "Return whether a part of a result can be asked for: short, on one line, and the same tomorrow and on another machine."
+    text = str(value)
+    if text.lower() in ("true", "false", "yes", "no", "none", "null"): return False
+    if not 0 < len(text) <= 60 or re.search(r"[;\n\r<>]", text) or not re.search(r"\w", text) or "/tmp/" in text or today_in(text): return False
+    return not (set(words_of(path.rpartition(".")[2])) & VOLATILE and not isinstance(value, str) or PASSING.search(" ".join(words_of(path))))
+
+
 def facts_of(
     content: str,  # a tool's result
     params: dict,  # the arguments of the call
@@ -214,12 +222,7 @@ def facts_of(
     if refuses(content): return []
     whole, kept = read_value(content), []
     for path, value in _text_facts(content, params) if whole is None else leaves(whole):
-        text = str(value)
-        if text.lower() in ("true", "false", "yes", "no", "none", "null"): continue
-        if not 0 < len(text) <= 60 or re.search(r"[;\n\r<>]", text) or not re.search(r"\w", text) or "/tmp/" in text or today_in(text): continue
-        words = words_of(path)
-        if set(words_of(path.rpartition(".")[2])) & VOLATILE and not isinstance(value, str) or PASSING.search(" ".join(words)): continue
-        kept.append((path, value))
+        if is_fact(path, value): kept.append((path, value))
     return kept
 
 
