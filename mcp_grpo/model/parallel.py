@@ -268,5 +268,5 @@ def open_sharded(
     "Load the model in every rank, to be spread over them."
     settings = read_deepspeed(cfg, plan)
     loaded = open_policy(cfg, Plan("cpu", plan.dtype))  # DeepSpeed moves it part by part
-    dtype = None if cfg.rollout.dtype == "model" else getattr(torch, cfg.rollout.dtype)
+    dtype = None if cfg.rollout.dtype in ("auto", "model") else getattr(torch, cfg.rollout.dtype)
     return ShardedPolicy(loaded, world, plan.device, settings, dtype)

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['AFTER_HEAD', 'tiny_qwen3', 'PolicyError', 'check_head', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights',
-           'copy_in', 'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'plan_run', 'find_model',
-           'loading', 'open_tokenizer', 'adapt', 'check_model', 'open_policy']
+           'copy_in', 'Policy', 'Machine', 'Plan', 'plan_quantization', 'plan_processes', 'quick_processor',
+           'sampling_dtype', 'plan_run', 'find_model', 'loading', 'open_tokenizer', 'adapt', 'check_model',
+           'open_policy']
 
 # %% ../../nbs/06_model/00_policy.ipynb #ecde3030
 import copy
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from ..config import Config, ConfigError, WriteError, asset
+from ..config import Config, ConfigError, WriteError, asset, is_tiny
 from .files import PACKAGED_MODELS, packaged_folder
 
 # %% ../../nbs/06_model/00_policy.ipynb #4312f79d
@@ -372,6 +373,7 @@ class Machine:
     bfloat16: bool = False  # whether its GPUs multiply bfloat16
     packages: frozenset[str] = frozenset()  # which optional packages are installed
     memory: int = 0  # bytes of its best device; 0: unknown
+    cpu_bfloat16: bool = False  # whether its processor multiplies bfloat16
 
     @classmethod
     def here(cls) -> "Machine":
@@ -382,7 +384,7 @@ class Machine:
         found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
         if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"): found.discard("bitsandbytes")
         memory = torch.cuda.get_device_properties(0).total_memory if devices[0] == "cuda" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found), memory)
+        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found), memory, multiplies_bfloat16("cpu"))
 
     def device(
         self,
@@ -437,6 +439,23 @@ def plan_processes(
     if device == "cuda" and wanted > machine.gpus: raise PolicyError(f"parallel.processes is {wanted}, and this machine has {machine.gpus} GPUs: set it to 0 to use all of them.")
     return wanted or (machine.gpus if device == "cuda" else 2)
 
+def quick_processor(
+    cfg: Config,  # sections `model` and `rollout`
+    machine: Machine,
+    device: str,
+) -> bool:
+    "Whether a model is faster in bfloat16 on a processor: one that multiplies it, and a model so large that products take the time."
+    return device == "cpu" and machine.cpu_bfloat16 and cfg.rollout.engine == "hf" and not cfg.parallel.deepspeed and not is_tiny(cfg.model.name)
+
+def sampling_dtype(
+    cfg: Config,  # sections `model` and `rollout`
+    machine: Machine | None = None,  # None: this one
+) -> str:  # model | float32 | bfloat16 | float16
+    "Decide in which precision the engine hf samples; `model` is that of the policy's weights."
+    if cfg.rollout.dtype != "auto": return cfg.rollout.dtype
+    machine = machine or Machine.here()
+    return "bfloat16" if cfg.model.weights == "full" and quick_processor(cfg, machine, machine.device(cfg.model.device)) else "model"
+
 def plan_run(
     cfg: Config,
     machine: Machine | None = None,  # None: this one
@@ -444,7 +463,7 @@ def plan_run(
     "Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that says what the machine lacks."
     machine, m = machine or Machine.here(), cfg.model
     device = machine.device(m.device)
-    quick = device == "cuda" and machine.bfloat16
+    quick = device == "cuda" and machine.bfloat16 or m.weights == "lora" and quick_processor(cfg, machine, device)
     dtype = m.dtype if m.dtype != "auto" else "bfloat16" if quick else "float32"
     if m.weights == "lora" and "peft" not in machine.packages: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
     quantization, why = plan_quantization(cfg, machine, device)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..config import Config, ConfigError
+from ..config import Config, ConfigError, is_deterministic
 from ..model.attention import attention_layout, partial_attention
-from ..model.policy import Machine, Policy, PolicyError, Weights
+from ..model.policy import Machine, Policy, PolicyError, Weights, sampling_dtype
 from .engine import Completion, EngineStats, Key, Sampling, noise
 from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix, slots_within
 
@@ -420,8 +420,9 @@ def open_hf(
 ) -> HFEngine:
     "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
     if cfg.evaluate.constrained: raise ConfigError("evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern.")
-    if cfg.rollout.dtype not in ("model", str(policy.head(policy.causal).dtype).removeprefix("torch.")) and policy.sampler is policy.model and not policy.quantized:
-        policy.sample_in(getattr(torch, cfg.rollout.dtype))  # products of a base of 4 bits have one precision
+    dtype = sampling_dtype(cfg)
+    if dtype not in ("model", str(policy.head(policy.causal).dtype).removeprefix("torch.")) and policy.sampler is policy.model and not policy.quantized:
+        policy.sample_in(getattr(torch, dtype))  # products of a base of 4 bits have one precision
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if model.device.type == "cuda": slots = min(slots, slots_within(cfg.rollout.gpu_memory * Machine.here().memory, model.config.get_text_config(), model.dtype, longest))
-    return HFEngine(model, slots, longest, cfg.rollout.deterministic)
+    return HFEngine(model, slots, longest, is_deterministic(cfg))

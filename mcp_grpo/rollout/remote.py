@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 from ..client.pool import together
 from ..client.session import run_sync
-from ..config import Config, ConfigError, WriteError, writing
+from ..config import Config, ConfigError, WriteError, is_deterministic, writing
 from ..model.policy import Policy, Probe, Weights, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 from .vllm import LARGEST_ERROR, compare
@@ -263,5 +263,5 @@ def open_remote(
 ) -> RemoteEngine:
     "Open the engine for a run. Raises `ConfigError` if the configuration does not fit it, `EngineError` if no server can be used."
     if not cfg.rollout.endpoints: raise ConfigError("rollout.engine is remote: say where the servers are, with rollout.endpoints=[http://host:8000].")
-    if cfg.rollout.deterministic: raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
+    if is_deterministic(cfg): raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
     return RemoteEngine(cfg.rollout.endpoints, policy.adapter_config(), plan_run(cfg).dtype, cfg.rollout.max_tokens, cfg.rollout.weights_folder, cfg.seed)

@@ -24,7 +24,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from ..config import Config, ConfigError
+from ..config import Config, ConfigError, is_deterministic
 from ..model.policy import Policy, Probe, Weights, find_model, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 
@@ -386,9 +386,9 @@ def open_vllm(
     longest = os.environ.get("VLLM_MAX_MODEL_LEN") or str(cfg.rollout.max_tokens)
     if not longest.isdigit() or int(longest) < cfg.rollout.max_tokens:
         raise ConfigError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is {longest!r}: an episode would not fit; raise it or take it away.")
-    if cfg.rollout.deterministic: raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
+    if is_deterministic(cfg): raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
     if OPENED: OPENED.pop().close()
-    dtype = cfg.rollout.dtype if cfg.rollout.dtype != "model" and not policy.lora else plan_run(cfg).dtype  # an adapter is sampled on the base that it learns on
+    dtype = cfg.rollout.dtype if cfg.rollout.dtype not in ("auto", "model") and not policy.lora else plan_run(cfg).dtype  # an adapter is sampled on the base that it learns on
     OPENED.append(VLLMEngine(find_model(cfg.model.name), policy.adapter_config(), dtype, int(longest), memory=cfg.rollout.gpu_memory, seed=cfg.seed))
     return OPENED[0]
 
@@ -399,7 +399,7 @@ def open_auto(
 ):
     "vLLM where it can sample the policy, and the `hf` engine otherwise."
     from mcp_grpo.rollout.hf import open_hf
-    reason = "rollout.deterministic is set, and vLLM repeats in distribution only." if cfg.rollout.deterministic else reason_against(policy)
+    reason = "rollout.deterministic is set, and vLLM repeats in distribution only." if is_deterministic(cfg) else reason_against(policy)
     if not reason: return open_vllm(cfg, policy)
     engine = open_hf(cfg, policy)
     engine.note = f"transformers samples: {reason}"

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ..config import Config, ConfigError
-from ..model.policy import Machine, Policy, PolicyError, adapt, loading, plan_run
+from ..model.policy import Machine, Policy, PolicyError, adapt, loading, plan_run, sampling_dtype
 from ..rollout.slots import KVCache, SlotTable, slots_within
 from .advantage import WITH_VALUES, Played
 from .learner import Learner, MicroBatch, Row, divide
@@ -220,7 +220,8 @@ def predict_memory(
         weights += sum(packed_bytes(w.numel()) - w.numel() * w.itemsize for w in packed)
         update += max(w.numel() * w.itemsize for w in packed)
     ranks = max(plan.processes, 1)
-    sampled = dtype if cfg.rollout.dtype == "model" else getattr(torch, cfg.rollout.dtype)
+    asked = sampling_dtype(cfg, machine)
+    sampled = dtype if asked == "model" else getattr(torch, asked)
     copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
     reference = sum(x.nbytes for x in policy.reference_tensors().values())
     copy = policy.count() * sampled.itemsize if copies else 0
