@@ -128,7 +128,7 @@ def tasks(
 def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", settings: Settings = ()):
     """Play all tasks with their own calls, and say of each that fails why.
 
-    For each failing task: its calls with their results, what the server wrote to its error output, and the state that the task left. The exit status is 1 if one fails.
+    Of a task that names no calls, as rows written by hand, the servers and tools are checked. For each failing task: its calls with their results, what the server wrote to its error output, and the state that the task left. The exit status is 1 if one fails.
 
     \b
     mcp-grpo check --servers mcp.json --tasks tasks/
@@ -148,7 +148,10 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", setti
             count = counter(Path(path).name)
             failures = check_all(pool, loaded, progress=lambda done, bad, n=len(loaded), count=count: count(done, n))
             for failure in failures: print(failure)
-            print(f"{path}: {len(loaded) - len(failures)} of {len(loaded)} tasks are solved by their own calls", flush=True)
+            named = [task for task in loaded if task.tool_sequence]
+            solved = len(named) - sum(bool(failure.task.tool_sequence) for failure in failures)
+            others = f"; {len(loaded) - len(named)} others name no calls, so nothing shows that they can be solved" if len(named) < len(loaded) else ""
+            print(f"{path}: {solved} of {len(named)} tasks are solved by their own calls{others}", flush=True)
             failed += len(failures)
     return 1 if failed else 0
 

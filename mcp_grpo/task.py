@@ -124,11 +124,13 @@ def _names(value: Any) -> Any:
 
 
 class ShortRow(BaseModel):
-    "A question, its answer, and the servers to ask."
-    model_config = KEEP_UNKNOWN
+    "A question, its answer or the change that it asks for, and the servers to ask."
+    model_config = KEEP_UNKNOWN | ConfigDict(json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["state_check"]}]})
     question: str = Field(min_length=1, description="what the policy is asked")
-    answer: Annotated[Any, AfterValidator(_short_answer)] = Field(description="a text, a number or a list of them; null: no tool can tell", json_schema_extra={"type": ["string", "number", "array", "null"]})
+    answer: Annotated[Any, AfterValidator(_short_answer)] = Field(None, description="a text, a number or a list of them; null: no tool can tell; left out where there is a state_check", json_schema_extra={"type": ["string", "number", "array", "null"]})
     servers: Annotated[list[str], BeforeValidator(_names)] = Field(["*"], description="servers of which all tools are offered; without it all that are configured")
+    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold at the end of an episode: the row asks for a change")
+    calls: StrictInt | None = Field(None, ge=1, description="calls that a person would need; evaluations report success by their number, and the default of `max_turns` leaves room for them")
     task_id: str = Field("", description="unique within a file; without it a digest of question and servers")
     family: str = Field("", description="tasks of one family are solved in the same way")
     complexity: Literal["simple", "moderate", "complex"] = Field("moderate", description="rough number of steps; gives `max_turns` its default")
@@ -138,14 +140,21 @@ class ShortRow(BaseModel):
     pair: str = Field("", description="tasks with the same pair are scored together")
     data_source: str = Field("mcp_grpo/train", description="name of the data set")
 
+    @model_validator(mode="after")
+    def _answer_or_change(self):
+        if self.state_check is None and "answer" not in self.model_fields_set: raise ValueError("answer: the field is missing; a row that asks for a change has a state_check in its place.")
+        if self.state_check and self.answer is not None: raise ValueError("answer: a row with a state_check is scored by the state alone; leave the answer out.")
+        return self
+
     def full(self) -> dict:
         "The row in SkyRL's format."
-        success = {"kind": "unknown"} if self.answer is None else {"kind": "answer", "values": self.answer}
+        success = {"kind": "state"} if self.state_check else {"kind": "unknown"} if self.answer is None else {"kind": "answer", "values": self.answer}
         if self.words is not None: success["words"] = self.words
         if self.any_order: success["any_order"] = True
         truth = {"task_id": self.task_id or task_digest(self.question, self.servers), "complexity": self.complexity, "success": success}
-        if self.max_turns: truth["max_turns"] = self.max_turns
-        extra = {"family": self.family, "pair": self.pair, "all_tools_of": self.servers} | (self.model_extra or {})
+        if self.state_check: truth["state_check"] = self.state_check
+        if self.max_turns or self.calls: truth["max_turns"] = self.max_turns or max(COMPLEXITIES[self.complexity], self.calls + 2)
+        extra = {"family": self.family, "pair": self.pair, "all_tools_of": self.servers} | (self.model_extra or {}) | ({"calls": self.calls} if self.calls else {})
         return {"data_source": self.data_source, "prompt": [{"role": "user", "content": self.question}],
                 "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": extra}
 
@@ -230,7 +239,7 @@ def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
     for call in truth.get("tool_sequence") or []:
         if isinstance(call, dict): yield from (f"tool_sequence.{key}" for key in call if key not in Call.__annotations__)
     if truth.get("judge_rubric"): yield "judge_rubric"
-    yield from (f"extra_info.{key}" for key in extra if key not in EXTRA_INFO)
+    yield from (f"extra_info.{key}" for key in extra if key not in (*EXTRA_INFO, "calls", "entities"))
 
 
 def _named_servers(truth: dict) -> list[str]:
@@ -345,6 +354,8 @@ class Task:
             if name in names[:i]: raise ValueError(f"tools[{i}].name repeats {name!r} of tools[{names.index(name)}].")
         needed = {f"tool_sequence[{i}]": f"{call['server']}.{call['tool']}" for i, call in enumerate(self.tool_sequence)}
         if self.state_check: needed["state_check.write_tool"] = f"{self.state_check['server']}.{self.state_check['write_tool']}"
+        if self.state_check and not self.tools and not {"*", self.state_check["server"]} & set(self.all_tools_of):
+            raise ValueError(f"state_check.server: {self.state_check['server']!r} is not among the servers of the row{nearest(self.state_check['server'], self.all_tools_of)}")
         offered = [tool.real_name for tool in self.tools]
         for field, name in needed.items():
             if name not in offered and not self.all_tools_of: raise ValueError(f"{field}: {name} is not among the offered tools{nearest(name, offered)}")
@@ -359,6 +370,11 @@ class Task:
     def question(self) -> str:
         "The first user message."
         return self.prompt[-1]["content"]
+
+    @property
+    def calls(self) -> int:
+        "How many calls a person would need, as the row says; 0 if it does not."
+        return number if isinstance(number := self.extra.get("calls"), int) else 0
 
     @property
     def servers(self) -> list:
@@ -391,10 +407,10 @@ class Task:
 # %% ../nbs/00_core/01_task.ipynb #292da192
 def _cell(name: str, text: str) -> Any:
     "The value of a table's cell."
-    if name == "answer" and text[:1] == "[":
+    if (name, text[:1]) in (("answer", "["), ("state_check", "{")):
         try: return json.loads(text)
         except ValueError: return text
-    if name == "max_turns" and text.isdecimal(): return int(text)
+    if name in ("max_turns", "calls") and text.isdecimal(): return int(text)
     return text.lower() == "true" if name == "any_order" and text.lower() in ("true", "false") else text
 
 
@@ -421,7 +437,7 @@ def _parquet_rows(path: Path) -> list[dict]:
     except (OSError, ValueError) as e: raise TaskError(f"task file {path} cannot be read as parquet: {e}") from None
     rows = [_dense(row) | ({"answer": row["answer"]} if "question" in row and "answer" in row else {}) for row in rows]
     for i, row in enumerate(rows):
-        for name in ("prompt", "reward_spec", "extra_info"):
+        for name in ("prompt", "reward_spec", "extra_info", "state_check"):
             if not isinstance(row.get(name), str) or row[name][:1] not in ("{", "["): continue
             try: row[name] = json.loads(row[name])
             except ValueError as e: raise TaskError(f"{path.name} row {i}: {name} is not valid JSON: {e}") from None
@@ -537,6 +553,7 @@ def task_schema() -> dict:
     definitions["OfferedTool"]["properties"].pop("parameters")
     definitions["Success"]["anyOf"] = [{"required": ["must_call_tool"]}, {"required": [definitions["Success"]["required"].pop()]}]
     short = ShortRow.model_json_schema() | {"title": "A short task", "not": {"required": ["prompt"]}}
+    short.pop("$defs")  # those of a full row hold them too
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A task", "anyOf": [schema, short], "$defs": definitions}
 
 

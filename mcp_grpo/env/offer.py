@@ -99,6 +99,15 @@ def _real_call(call: dict, served: Served, names: dict[str, str]) -> dict:
     return call | {"server": server, "tool": tool, "params": _real_params(call["params"], server, tool, served)}
 
 
+def _real_check(check: dict, served: Served, names: dict[str, str]) -> dict:
+    "A state check of real tools. Raises `TaskError` with the field's name first."
+    found = dict(check)
+    for name in ("write_tool", "tool"):
+        try: found["server"], found[name] = find_tool(check["server"], check[name], served, names)
+        except TaskError as error: raise TaskError(f"{name}: {error}") from None
+    return found | {"params": _real_params(check["params"], found["server"], found["tool"], served)}
+
+
 def offer_tools(
     task: Task,
     served: Served,  # the tools of the servers that it names
@@ -120,8 +129,10 @@ def offer_tools(
         if task.success["kind"] == "calls":
             wanted = (name.rpartition(".") for name in task.success["must_call_tool"])
             success["must_call_tool"] = [".".join(find_tool(server, tool, served, names or {})) for server, _, tool in wanted]
-    except TaskError as error: raise TaskError(f"{where or task.task_id}: {field}{'.' if field[-1] == ']' else ': '}{error}") from None
-    return replace(task, tools=offered(servers, served), tool_sequence=calls, success=success)
+        field = "state_check"
+        check = task.state_check and _real_check(task.state_check, served, names or {})
+    except TaskError as error: raise TaskError(f"{where or task.task_id}: {field}{'.' if field[-1] == ']' or field == 'state_check' else ': '}{error}") from None
+    return replace(task, tools=offered(servers, served), tool_sequence=calls, success=success, state_check=check)
 
 # %% ../../nbs/04_env/02_offer.ipynb #607872eb
 REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+|\[\w*\])*)\}")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESULT_FIELDS', 'list_tools', 'check_tool', 'check_tasks', 'check_held_out', 'check_training', 'name_heldout_sets',
-           'holds', 'pick_tasks', 'raised_in_tools', 'essence', 'what_broke', 'solved', 'check_outcome', 'play_some',
-           'Failure', 'play_and_read', 'check_all', 'PreflightReport', 'preflight']
+           'holds', 'playable', 'pick_tasks', 'raised_in_tools', 'essence', 'what_broke', 'solved', 'check_outcome',
+           'play_some', 'Failure', 'play_and_read', 'check_all', 'PreflightReport', 'preflight']
 
 # %% ../../nbs/04_env/05_preflight.ipynb #a0129481
 import json
@@ -102,6 +102,10 @@ def holds(
     "Whether the results contain the fact, as text or as a number."
     return str(fact) in results or shows(results, fact)
 
+def playable(task: Task) -> bool:
+    "Whether the oracle can play a task: one that asks for calls or for a change has to name the calls."
+    return bool(task.tool_sequence) or task.success["kind"] in ("answer", "unknown")
+
 def pick_tasks(
     tasks: list[Task],
     per_family: int,  # how many of each at most
@@ -180,7 +184,7 @@ def play_some(
     at_once: int = 4,  # episodes at the same time; few, since each may start a process
 ) -> int:  # how many were played
     "Raises `ConfigError` unless some tasks of each family are solved by their own calls."
-    picked = pick_tasks(tasks, per_family)
+    picked = pick_tasks(list(filter(playable, tasks)), per_family)
     for task in picked:
         try: oracle_turns(task)
         except TaskError as error: raise ConfigError(f"{path}, task {task.task_id}: {error}") from None
@@ -231,8 +235,8 @@ def check_all(
     at_once: int = 4,  # episodes at the same time; few, since each may start a process
     progress: Callable[[int, int], None] | None = None,  # called with the number of tasks played and failed
 ) -> list[Failure]:  # in the tasks' order
-    "The tasks that their own calls do not solve."
-    failures = []
+    "The tasks that their own calls do not solve; those that ask for a change and name no calls are left out."
+    failures, tasks = [], list(filter(playable, tasks))
     async def play_one(task: Task) -> tuple[Outcome | None, str, str]:
         try: outcome, state = await play_and_read(task, pool)
         except TaskError as error: return None, "", f"{error}."

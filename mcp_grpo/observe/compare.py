@@ -19,7 +19,7 @@ from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
 from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, kept_if_cut_off, paired_rounds, scripted_writer
 from .track import run_overrides
-from .view import Table
+from .view import Table, named_parts
 from ..rollout.collect import collect_sync
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
@@ -115,10 +115,10 @@ def percent(figure: tuple[float, tuple[float, float]]) -> str:
 
 
 def rounds_table(found: Rounds) -> Table:
-    "Success of all tasks and of each family; with several rounds pass@k and pass^k for the largest k."
+    "Success of all tasks, per family and per number of calls; with several rounds pass@k and pass^k for the largest k."
     k = len(found.rounds)
     def row(name: str, part: Rounds) -> list: return [name, len(part.counts()), percent(part.success()), *([percent(part.pass_at(k)), percent(part.pass_all(k))] if k > 1 else [])]
-    rows = [row("all", found), *(row(family, part) for family, part in found.by_family().items())]
+    rows = [row("all", found), *(row(name, part) for name, part in named_parts(found).items())]
     return Table(["tasks", "n", "success", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])], rows)
 
 
@@ -132,9 +132,9 @@ def compare_episodes(
     old, new = old.among(shared), new.among(shared)
     difference, (low, high), n = paired_rounds(old, new)
     if not n: raise ConfigError("the two have played no task in common: compare policies on the same task file.")
-    families = old.by_family()
+    parts = named_parts(old)
     rows = [["all", n, percent(old.success()), percent(new.success())]]
-    rows += [[family, len(part.counts()), percent(families[family].success()), percent(part.success())] for family, part in new.by_family().items() if family in families]
+    rows += [[name, len(part.counts()), percent(parts[name].success()), percent(part.success())] for name, part in named_parts(new).items() if name in parts]
     first = {episode.task_id: episode for episode in reversed(before)}
     differing = [[first[episode.task_id], episode] for episode in {t.task_id: t for t in reversed(after)}.values() if episode.task_id in first and first[episode.task_id].outcome.success != episode.outcome.success]
     verdict = "better" if low > 0 else "worse" if high < 0 else "no difference that the tasks could show"

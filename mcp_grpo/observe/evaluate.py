@@ -64,6 +64,7 @@ class Unit:
     source: str  # where the tasks come from, e.g. "mcp_grpo/heldout"
     success: bool | None  # None: an episode was aborted, so the outcome is unknown
     trajectories: list = field(default_factory=list, repr=False)
+    calls: int = 0  # that a person would need; 0: the rows do not say
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #b5f460a4
 def make_units(
@@ -76,7 +77,7 @@ def make_units(
     for (source, key), found in members.items():
         success = None if any(t.outcome.reward is None for t in found) else all(t.outcome.success for t in found)
         family = "+".join(dict.fromkeys(t.family for t in found))
-        units.append(Unit(key, family, source, success, found))
+        units.append(Unit(key, family, source, success, found, max(t.calls for t in found)))
     return units
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #f59159d2
@@ -108,11 +109,16 @@ class Evaluation:
         "One evaluation a family, in alphabetical order."
         return {f: self.of(family=f) for f in sorted({u.family for u in self.units})}
 
+    def by_calls(self) -> dict[int, "Evaluation"]:
+        "One evaluation per number of calls, of the tasks whose rows say it."
+        return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
+
     def summary(self) -> dict:
         "The figures for `result.json`."
         def figures(part: "Evaluation") -> dict:
             return {"success": part.success, "n": part.n, "ci95": list(part.ci95), "aborted": len(part.units) - part.n}
-        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
+        by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
+        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}} | ({"by_calls": by_calls} if by_calls else {})
 
     def __str__(self):
         low, high = self.ci95
@@ -195,6 +201,10 @@ class Rounds:
         "The rounds of each family, in alphabetical order."
         return {family: self.of(family=family) for family in sorted({unit.family for found in self.rounds for unit in found.units})}
 
+    def by_calls(self) -> dict[int, "Rounds"]:
+        "The rounds per number of calls, of the tasks whose rows say it."
+        return {calls: self.of(calls=calls) for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})}
+
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":
         "Rounds of kept episodes: those with the same number of their sample belong together."
@@ -208,7 +218,8 @@ class Rounds:
             found = {"success": mean, "ci95": list(interval), "n": len(part.counts()), "rounds": len(part.rounds), "aborted": sum(len(one.units) - one.n for one in part.rounds)}
             for k in (k for k in (2, 4, 8, 16, 32) if k <= len(part.rounds)): found |= {f"pass@{k}": part.pass_at(k)[0], f"pass^{k}": part.pass_all(k)[0]}
             return found
-        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
+        by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
+        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}} | ({"by_calls": by_calls} if by_calls else {})
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9d858f63
 def paired_rounds(
@@ -288,7 +299,7 @@ async def play_text(
     key: tuple,  # (run, step, task_id, sample)
 ) -> Trajectory:  # without tokens
     "One episode of a policy that writes text."
-    trajectory = Trajectory.begin([], task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source, sample=key[-1], key=key)
+    trajectory = Trajectory.begin([], task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source, calls=task.calls, sample=key[-1], key=key)
     async with Episode(task, pool) as episode:
         messages, act = prompt_messages(episode.task), write(episode.task)
         trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]

@@ -116,7 +116,7 @@ async def run_episode(
         messages = await episode.start()
         prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, pool, chat)
         trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source,
-                                      group=group, sample=key[-1], key=key)
+                                      calls=task.calls, group=group, sample=key[-1], key=key)
         if constrained and not episode.done: sampling = replace(sampling, pattern=turn_pattern(await with_schemas(episode.task, pool), chat.form))
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory, force_rate)
         trajectory.outcome = await episode.finish()

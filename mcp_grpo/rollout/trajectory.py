@@ -49,6 +49,7 @@ class Trajectory(BaseModel):
     family: str = Field("", description="of the task")
     pair: str = Field("", description="of the task: tasks of one pair are scored together")
     data_source: str = Field("", description="of the task")
+    calls: int = Field(0, exclude_if=lambda calls: not calls, description="of the task: how many a person would need; 0 where its row does not say")
     group: int = Field(0, description="index of the task in its step; samples of one group share the prompt")
     sample: int = Field(0, description="which attempt at this task in its step; counting continues if the task is drawn again")
     key: tuple[str, int, str, int] = Field(description="(run, step, task_id, sample): seeds the sampling noise")

@@ -1,0 +1,65 @@
+"Rows written by hand: what they may say, and how a policy is measured on them."
+import json, sys
+
+import anyio
+import pytest
+from conftest import ROOT
+
+from mcp_grpo.client.pool import Pool
+from mcp_grpo.client.spec import from_mcp_servers
+from mcp_grpo.env.action import Call, render_answer, render_call
+from mcp_grpo.env.offer import complete_tasks
+from mcp_grpo.env.scripted import Replay, play
+from mcp_grpo.observe.compare import compare_episodes, evaluate_policy, rounds_table
+from mcp_grpo.rollout.trajectory import read_trajectories
+from mcp_grpo.task import TaskError, read_tasks
+
+CHECK = {"server": "helpdesk", "tool": "get_ticket", "params": {"ticket_id": "T5429"}, "write_tool": "assign_ticket", "path": "agent_id", "equals": "A3"}
+GIVE = {"question": "Give T5429 to Jana Brandt.", "servers": ["helpdesk"], "state_check": CHECK, "family": "assign", "calls": 2}
+MINE = [{"question": "In which room is ticket T5408?", "answer": "R213", "servers": ["helpdesk"], "family": "lookup", "calls": 1},
+        {"question": "Which id has the agent Mara Lind?", "answer": "A2", "servers": ["helpdesk"], "family": "lookup", "calls": 1},
+        {"question": "Who is the agent of T9999?", "answer": None, "servers": ["helpdesk"]}, GIVE]
+
+
+def files(folder, rows=MINE):
+    "A folder with the helpdesk's description and rows written by hand."
+    server = {"command": sys.executable, "args": [str(ROOT/"tests/servers/helpdesk.py")], "isolation": "process"}
+    (folder/"servers.json").write_text(json.dumps({"mcpServers": {"helpdesk": server}}))
+    (folder/"mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def turns(*calls):
+    "A policy that makes calls, each in its own turn, and then says that it is done."
+    return lambda task: Replay([*(render_call(Call(name, arguments)) for name, arguments in calls), render_answer(["done"])])
+
+
+def test_a_row_that_asks_for_a_change_is_scored_by_the_state(tmp_path):
+    place = files(tmp_path)
+    look, give = ("find_agent", {"name": "Jana Brandt"}), ("assign_ticket", {"ticket_id": "T5429", "agent_id": "A3"})
+    other = ("assign_ticket", {"ticket_id": "T5429", "agent_id": "A2"})
+
+    async def played():
+        async with Pool(from_mcp_servers(place/"servers.json")) as pool:
+            task = (await complete_tasks(read_tasks(place/"mine.jsonl"), pool, "mine.jsonl"))[-1]
+            assert (task.success["kind"], task.family, task.calls, task.max_turns) == ("state", "assign", 2, 8)
+            return [(await play(turns(*calls), task, pool)).success for calls in ([look, give], [give], [look], [other], [other, give])]
+
+    assert anyio.run(played) == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("change, said", [({"tool": "get_tickets"}, "state_check.tool: the server 'helpdesk' has no tool 'get_tickets'"), ({"write_tool": "assign"}, "state_check.write_tool: the server 'helpdesk' has no tool 'assign'"),
+                                          ({"params": {"ticket": "T5429"}}, "state_check.params.ticket: the tool 'get_ticket' has no argument 'ticket'")])
+def test_a_state_check_of_unknown_tools_is_refused_before_an_evaluation(change, said, tmp_path):
+    place = files(tmp_path, [GIVE | {"state_check": CHECK | change}])
+    with pytest.raises(TaskError, match="mine.jsonl row 0: " + said.replace(".", r"\.")): evaluate_policy("oracle", str(place/"mine.jsonl"), str(place/"servers.json"), folder=tmp_path)
+
+
+def test_success_is_told_by_family_and_by_number_of_calls(tmp_path):
+    place = files(tmp_path)
+    found, kept = evaluate_policy("oracle", str(place/"mine.jsonl"), str(place/"servers.json"), folder=tmp_path)  # the oracle knows the answers, and no calls
+    assert [row[:2] for row in rounds_table(found).rows] == [["all", "4"], ["no family", "1"], ["assign", "1"], ["lookup", "2"], ["1 call", "2"], ["2 calls", "1"]]
+    summary = json.loads((kept/"summary.json").read_text())
+    assert {calls: part["success"] for calls, part in summary["by_calls"].items()} == {"1": 1.0, "2": 0.0}
+    episodes = read_trajectories(kept/"episodes.jsonl")
+    assert [row[0] for row in compare_episodes(episodes, episodes)[0].rows] == ["all", "no family", "assign", "lookup", "1 call", "2 calls"]
