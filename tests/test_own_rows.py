@@ -1,18 +1,20 @@
 "Rows written by hand: what they may say, and how a policy is measured on them."
-import json, sys
+import json, os, re, sys
 
 import anyio
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import from_mcp_servers
+from mcp_grpo.config import load_config
 from mcp_grpo.env.action import Call, render_answer, render_call
 from mcp_grpo.env.offer import complete_tasks
 from mcp_grpo.env.scripted import Replay, play
 from mcp_grpo.observe.compare import compare_episodes, evaluate_policy, rounds_table
 from mcp_grpo.rollout.trajectory import read_trajectories
 from mcp_grpo.task import TaskError, read_tasks
+from mcp_grpo.tasks.explore import write_explored
 
 CHECK = {"server": "helpdesk", "tool": "get_ticket", "params": {"ticket_id": "T5429"}, "write_tool": "assign_ticket", "path": "agent_id", "equals": "A3"}
 GIVE = {"question": "Give T5429 to Jana Brandt.", "servers": ["helpdesk"], "state_check": CHECK, "family": "assign", "calls": 2}
@@ -63,3 +65,33 @@ def test_success_is_told_by_family_and_by_number_of_calls(tmp_path):
     assert {calls: part["success"] for calls, part in summary["by_calls"].items()} == {"1": 1.0, "2": 0.0}
     episodes = read_trajectories(kept/"episodes.jsonl")
     assert [row[0] for row in compare_episodes(episodes, episodes)[0].rows] == ["all", "no family", "assign", "lookup", "1 call", "2 calls"]
+
+
+def command(folder, *words, code=0) -> str:
+    "What `mcp-grpo` says in a folder."
+    done = run([sys.executable, "-m", "mcp_grpo.cli", *words], folder, env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"})
+    assert done.returncode == code, f"{words}: {done.said[-3000:]}"
+    return done.said
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory):
+    "A folder with rows written by hand, and with the tasks that exploring the helpdesk finds."
+    place = files(tmp_path_factory.mktemp("helpdesk"))
+    with Pool(from_mcp_servers(place/"servers.json")) as pool: write_explored(pool, place/"tasks", tasks=24, rounds=6, share=0.3, say=lambda line: None)
+    return place
+
+
+def test_rows_written_by_hand_are_held_out_beside_generated_tasks(explored):
+    given = ("--servers", "servers.json", "--tasks", "tasks", "--heldout", "mine.jsonl")
+    assert re.search(r"mine.jsonl: 0 of 0 tasks are solved by their own calls; 4 others name no calls", command(explored, "check", *given))
+    told = command(explored, "train", *given, "--run", "mine", "--warmstart", "2", "--steps", "0", "--set", "rollout.tools_as=compact,train.tasks_per_step=2")
+    assert "4 held out" in told and "after: heldout success" in told
+    limits = load_config(str(explored/"outputs/mine/config.yaml")).rollout
+
+    again = command(explored, "evaluate", "outputs/mine", "--servers", "servers.json", "--tasks", "mine.jsonl", "--set", "rollout.tools_as=compact")
+    assert re.search(r"^2 calls +1 ", again, re.M)
+    for line in (explored/"outputs/evaluations").glob("*/episodes.jsonl").__next__().read_text().splitlines(): assert len(json.loads(line)["ids"]) <= limits.max_tokens
+
+    refused = command(explored, "evaluate", "tiny", "--servers", "servers.json", "--tasks", "mine.jsonl", code=1)
+    assert re.search(r"no task names the calls that it needs.*add --set rollout.max_tokens=\d+,rollout.max_new_tokens=\d+", refused)
