@@ -86,7 +86,7 @@ def test_rows_written_by_hand_are_held_out_beside_generated_tasks(explored):
     given = ("--servers", "servers.json", "--tasks", "tasks", "--heldout", "mine.jsonl")
     assert re.search(r"mine.jsonl: 0 of 0 tasks are solved by their own calls; 4 others name no calls", command(explored, "check", *given))
     told = command(explored, "train", *given, "--run", "mine", "--warmstart", "2", "--steps", "0", "--set", "rollout.tools_as=compact,train.tasks_per_step=2")
-    assert "4 held out" in told and "after: heldout success" in told
+    assert "4 held out" in told and "warmstart: heldout success" in told
     limits = load_config(str(explored/"outputs/mine/config.yaml")).rollout
 
     again = command(explored, "evaluate", "outputs/mine", "--servers", "servers.json", "--tasks", "mine.jsonl", "--set", "rollout.tools_as=compact")

@@ -52,6 +52,17 @@ def test_a_warm_start_that_leaves_nothing_to_learn_is_the_run(run_notebook, tmp_
     assert json.loads((tmp_path/"outputs/test/result.json").read_text())["steps"] == 0
 
 
+def test_a_run_without_steps_plays_only_what_it_needs(run_notebook, tmp_path):
+    "Nothing follows the warm start: no groups are played to look for spread, and its figures are those at the end."
+    done = run_notebook([*TINY, "train.warmstart_steps=2", "train.steps=0"])
+    assert done.returncode == 0, done.said[-3000:]
+    out = tmp_path/"outputs/test"
+    log, result = (out/"training.log").read_text(), json.loads((out/"result.json").read_text())
+    assert "have spread" not in log and "after: no step was made, so the figures are those of the warm start" in log
+    assert result["heldout"]["after"] == result["warmstart"]["heldout"] and result["difference"] and (out/"model").is_dir()
+    assert (out/"heldout-after.jsonl").read_bytes() == (out/"heldout-warmstart.jsonl").read_bytes() != (out/"heldout-before.jsonl").read_bytes()
+
+
 def test_the_executed_notebook_shows_the_run(run_notebook, tmp_path):
     "A headless run leaves the learning curve as a picture, and success and time as tables."
     done = run_notebook([*TINY, "evaluate.tasks=12"])
