@@ -10,13 +10,14 @@ __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PL
            'Question', 'worded', 'said_as', 'field_forms', 'Grammar', 'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
+import dataclasses
 import itertools
 import json
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
@@ -36,10 +37,10 @@ class Phrase:
     "A thing that a question speaks of: how it can be named, and the calls that lead to its record."
     texts: tuple[str, ...]  # ways to name it
     steps: tuple[Step, ...]
-    record: dict = field(hash=False)
-    reader: Reader = field(hash=False)
+    record: dict = dataclasses.field(hash=False)
+    reader: Reader = dataclasses.field(hash=False)
     stated: tuple[str, ...] = ()  # values that the texts hold, each known to whoever asks
-    earlier: tuple[dict, ...] = field(default=(), hash=False)  # records on the way
+    earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)  # records on the way
     plain: bool = False  # no thing but what a tool says of some values: the texts are the values, as in "of 17 and 25"
 
 
@@ -48,11 +49,11 @@ class Group:
     "Several things of one result."
     texts: tuple[str, ...]
     steps: tuple[Step, ...]
-    records: tuple[dict, ...] = field(hash=False)
-    reader: Reader = field(hash=False)
+    records: tuple[dict, ...] = dataclasses.field(hash=False)
+    reader: Reader = dataclasses.field(hash=False)
     stated: tuple[str, ...] = ()
     owner: tuple[str, ...] = ()  # ways to name whose they are; empty where they are all there are
-    earlier: tuple[dict, ...] = field(default=(), hash=False)
+    earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
     plain: bool = False  # the texts are what its call was given, as in "in /workdir/minutes"
 
 
@@ -341,7 +342,7 @@ class Question:
     pair: str = ""
     change: Step | None = None  # the call that changes something, where that is what is asked for
     shown: bool = False  # any call of the tools that shows the answer will do, such as another SQL statement
-    earlier: tuple[dict, ...] = field(default=(), hash=False)
+    earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
     @property
     def answer(self) -> str: return "; ".join(map(str, self.values))

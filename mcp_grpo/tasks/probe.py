@@ -6,6 +6,7 @@
 __all__ = ['PATIENCE', 'MOST_CALLS', 'Report', 'Probe', 'own_values']
 
 # %% ../../nbs/05_tasks/05_probe.ipynb #51d72004
+import dataclasses
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -37,15 +38,15 @@ MOST_CALLS = 120  # of one reading tool
 class Report:
     "What exploring a server found, and what it could not reach."
     server: str
-    calls: Counter = field(default_factory=Counter)  # tool -> calls that were made
-    worked: Counter = field(default_factory=Counter)  # tool -> calls that worked
-    errors: dict[str, str] = field(default_factory=dict)  # tool -> what it last said when it failed
-    left_out: dict[str, str] = field(default_factory=dict)  # tool -> why it was not called
-    used: Counter = field(default_factory=Counter)  # tool -> tasks that need it
-    candidates: Counter = field(default_factory=Counter)  # tool -> questions that need it
-    dropped: Counter = field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
-    cut: Counter = field(default_factory=Counter)  # tool -> results that are longer than the policy sees
-    pairs: tuple[list, list] = field(default_factory=lambda: ([], []))  # pairs of tools that feed each other: used by a task, unused
+    calls: Counter = dataclasses.field(default_factory=Counter)  # tool -> calls that were made
+    worked: Counter = dataclasses.field(default_factory=Counter)  # tool -> calls that worked
+    errors: dict[str, str] = dataclasses.field(default_factory=dict)  # tool -> what it last said when it failed
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # tool -> why it was not called
+    used: Counter = dataclasses.field(default_factory=Counter)  # tool -> tasks that need it
+    candidates: Counter = dataclasses.field(default_factory=Counter)  # tool -> questions that need it
+    dropped: Counter = dataclasses.field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
+    cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results that are longer than the policy sees
+    pairs: tuple[list, list] = dataclasses.field(default_factory=lambda: ([], []))  # pairs of tools that feed each other: used by a task, unused
     tasks: int = 0
 
     def why_unused(self, tool: str) -> str:

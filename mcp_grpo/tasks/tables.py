@@ -6,12 +6,13 @@
 __all__ = ['COLUMNS', 'MOST_ROWS', 'Table', 'sql_argument', 'rows_in', 'read_tables', 'thing_of', 'quoted', 'TableGrammar']
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #4ae8d2fd
+import dataclasses
 import json
 import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import mcp_types
@@ -19,7 +20,7 @@ import mcp_types
 from ..client.pool import Lease
 from .calls import is_fact, words_of
 from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural, value_in
-from .grammar import COUNT_ALL, FIELD, LARGEST, SUM_OF, NUMBER, OF_WHOM, Question, Step, SUM, COUNT_BY, field_forms, said_as, worded
+from .grammar import COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM, COUNT_BY, field_forms, said_as, worded
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #375ca449
 COLUMNS = (  # statements that list the columns of all tables, by dialect
@@ -36,7 +37,7 @@ class Table:
     tool: str
     argument: str  # that holds the statement
     name: str
-    rows: tuple[dict, ...] = field(hash=False)
+    rows: tuple[dict, ...] = dataclasses.field(hash=False)
 
     @property
     def noun(self) -> str: return " ".join([*(words := words_of(self.name))[:-1], one_of(words[-1])]) if words_of(self.name) else self.name
