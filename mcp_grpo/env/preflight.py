@@ -157,7 +157,8 @@ def solved(
 ) -> bool:
     "Whether the task's own calls earned 1 and gave its facts."
     results = " ".join(readable(event.content) for event in outcome.events if not event.is_error)
-    facts = list(task.final_reference.get("facts", {}).values()) or task.success.get("values", [])
+    recorded = task.final_reference.get("facts")  # none where the answer was counted or compared, and stands in no result
+    facts = list(recorded.values()) if recorded is not None else task.success.get("values", [])
     if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
     return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
 
