@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['log', 'COMPLEXITIES', 'KEEP_UNKNOWN', 'GROUND_TRUTH', 'EXTRA_INFO', 'CONDITIONS', 'Values', 'KNOWN_KEYS',
-           'COMPLEXITY_NAMES', 'Notes', 'PLACES', 'TaskError', 'OfferedTool', 'texts_and_numbers', 'Message', 'Success',
-           'Call', 'StateCheck', 'ShortRow', 'task_digest', 'renamed', 'with_kept', 'full_row', 'in_row', 'Task',
-           'read_rows', 'read_tasks', 'write_tasks', 'entities_of', 'split_by_entity', 'task_schema',
+           'COMPLEXITY_NAMES', 'Notes', 'PLACES', 'TaskError', 'OfferedTool', 'check_finite', 'texts_and_numbers',
+           'Message', 'Success', 'Call', 'StateCheck', 'ShortRow', 'task_digest', 'renamed', 'with_kept', 'full_row',
+           'in_row', 'Task', 'read_rows', 'read_tasks', 'write_tasks', 'entities_of', 'split_by_entity', 'task_schema',
            'write_task_schema']
 
 # %% ../nbs/00_core/01_task.ipynb #6327b478
-import csv, hashlib, io, json, logging, re, reprlib
+import csv, hashlib, io, json, logging, math, re, reprlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +53,16 @@ KEEP_UNKNOWN = ConfigDict(extra="allow")
 GROUND_TRUTH = ("task_id", "complexity", "max_turns", "success", "tool_sequence", "limits", "final_reference", "state_check", "judge_rubric")  # fields of a row's ground truth
 EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms")  # fields of its extra_info
 CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all that are given must hold
+
+
+def check_finite(
+    value: Any,  # of JSON
+    field: str = "",  # its name, for the error
+) -> None:
+    "Refuse a number that is not finite. Raises `ValueError`, which names its place."
+    if isinstance(value, float) and not math.isfinite(value): raise ValueError(f"{field}{': ' if field else ''}{value} is not a finite number; write the value that is meant, or leave the row out.")
+    for name, part in value.items() if isinstance(value, dict) else (): check_finite(part, f"{field}.{name}".lstrip("."))
+    for i, part in enumerate(value) if isinstance(value, list) else (): check_finite(part, f"{field}[{i}]")
 
 
 def texts_and_numbers(
@@ -115,6 +125,7 @@ class StateCheck(TypedDict):
 # %% ../nbs/00_core/01_task.ipynb #612f2a1c
 def _short_answer(value: Any) -> Any:
     "An answer as a list of values, or None."
+    for part in value if isinstance(value, list) else [value]: check_finite(part)
     return value if value is None else texts_and_numbers(value if isinstance(value, list) else [value])
 
 
@@ -349,6 +360,7 @@ class Task:
 
     @model_validator(mode="after")
     def _fields_agree(self):
+        for field, value in {"success.values": self.success.get("values"), "tool_sequence": self.tool_sequence, "state_check": self.state_check}.items(): check_finite(value, field)
         names = [tool.name for tool in self.tools]
         for i, name in enumerate(names):
             if name in names[:i]: raise ValueError(f"tools[{i}].name repeats {name!r} of tools[{names.index(name)}].")

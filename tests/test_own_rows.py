@@ -57,6 +57,12 @@ def test_a_state_check_of_unknown_tools_is_refused_before_an_evaluation(change, 
     with pytest.raises(TaskError, match="mine.jsonl row 0: " + said.replace(".", r"\.")): evaluate_policy("oracle", str(place/"mine.jsonl"), str(place/"servers.json"), folder=tmp_path)
 
 
+@pytest.mark.parametrize("row, field", [(MINE[0] | {"answer": float("nan")}, "answer"), (MINE[0] | {"answer": [1, float("inf")]}, "answer"),
+                                        (GIVE | {"state_check": CHECK | {"equals": float("nan")}}, "state_check.equals"), (GIVE | {"state_check": CHECK | {"params": {"ticket_id": [float("nan")]}}}, "state_check.params.ticket_id[0]")])
+def test_a_value_that_is_no_finite_number_is_refused(row, field, tmp_path):
+    with pytest.raises(TaskError, match=re.escape(f"mine.jsonl row 4: {field}: ") + "(nan|inf) is not a finite number"): read_tasks(files(tmp_path, [*MINE, row])/"mine.jsonl")
+
+
 def test_success_is_told_by_family_and_by_number_of_calls(tmp_path):
     place = files(tmp_path)
     found, kept = evaluate_policy("oracle", str(place/"mine.jsonl"), str(place/"servers.json"), folder=tmp_path)  # the oracle knows the answers, and no calls
