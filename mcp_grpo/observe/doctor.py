@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEEDED', 'OPTIONAL', 'KEYS', 'Asked', 'Finding', 'findings_table', 'look_at_packages', 'look_at_machine',
-           'look_at_memory', 'look_at_keys', 'look_at_data', 'look_at_disk', 'prove_change', 'looks_after',
-           'prove_by_exploring', 'look_at_server', 'look_at_servers', 'look_at_sandbox', 'examine']
+           'look_at_memory', 'look_at_keys', 'look_at_data', 'look_at_disk', 'prove_change', 'prove_by_exploring',
+           'look_at_server', 'look_at_servers', 'look_at_sandbox', 'examine']
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #34b67a14
 import importlib.metadata
@@ -27,8 +27,7 @@ from ..client.session import SessionError, run_sync
 from ..config import Config, ConfigError, find_path, settle_data
 from .view import Table
 from ..task import TaskError, read_tasks
-from ..tasks.calls import writes
-from ..tasks.explore import Explorer, Made
+from ..tasks.probe import Probe
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #f1f8c405
 @dataclass(frozen=True)
@@ -156,35 +155,20 @@ async def prove_change(
     return proof(pool.specs[name].isolation, f"{change} was seen where it was made, and neither in a concurrent episode nor in {len(later)} later ones.")
 
 
-def looks_after(
-    change: Made,
-    explorer: Explorer,  # that has looked around
-) -> list[Asked]:
-    "The calls of reading tools that may show a change: with its own arguments where they take them, else as they have worked."
-    found = []
-    for name, tool in explorer.tools.items():
-        if writes(tool): continue
-        shared = {argument: value for argument, value in change.params.items() if argument in tool.input_schema.get("properties", {})}
-        if set(tool.input_schema.get("required", [])) <= shared.keys(): found.append((name, shared))
-        else: found += [(name, chain[-1].params) for chain in explorer.chains if chain[-1].tool == name][:1]
-    return found
-
-
 async def prove_by_exploring(
     pool: Pool,  # open on this event loop
     name: str,  # a server whose episodes have a state of their own
-    seconds: float = 60,  # at most
+    seconds: float = 60,
+    attempts: int = 4,  # at each tool that changes something
 ) -> Proof | None:  # None if no call shows a change
     "Test the isolation of a server with calls that exploring it finds."
-    explorer, tried = Explorer(pool, name), []
+    probe = Probe(pool, [name])
     with anyio.move_on_after(seconds):
-        for rounds in (2, 4, 8):
-            await explorer.look_around(rounds, 1, seconds)
-            for chain in explorer.chains:
-                calls = [(call.tool, call.params) for call in chain]
-                if calls in tried or not writes(explorer.tools[chain[-1].tool]): continue
-                tried.append(calls)
-                if proof := await prove_change(pool, name, calls, looks_after(chain[-1], explorer)): return proof
+        await probe.read(seconds / 2)
+        for tool in sorted(probe.changing[name]) * attempts:
+            params = probe.change_arguments(name, probe.tools[name][tool], probe.identifiers())
+            looks = [(look.tool, look.params) for look in probe.looks(name, params)]
+            if proof := await prove_change(pool, name, [(tool, params)], looks): return proof
     return None
 
 
