@@ -4,6 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT/"tests/servers"), str(Path(__file__).resolve().parent)]
+import servers_more
 from make_content import make_content
 from third_party import SERVERS, third_party
 
@@ -30,6 +31,11 @@ def written_servers(scratch: Path) -> dict[str, ServerSpec]:
     specs = third_party(scratch/"third-party")
     fields = {name: specs[name].spec.model_dump(exclude_defaults=True, exclude={"name"}) | more for name, more in changes.items()}
     return {name: ServerSpec(name, **{"max_result_chars": 4000, **more}) for name, more in fields.items()}
+
+
+def all_servers(scratch: Path) -> dict[str, ServerSpec]:
+    "The servers of all written questions by name, those of `servers_more` too."
+    return servers_more.specs() | written_servers(scratch)
 
 
 def write_servers_json(scratch: Path) -> Path:

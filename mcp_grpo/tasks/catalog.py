@@ -352,7 +352,7 @@ def _label(path: str, noun: str) -> str:
     "Return what a person calls a field: without the thing's own name before it."
     words = words_of(path.rpartition(".")[2]) or words_of(path) or noun.split()
     own = noun.split()
-    if words[:len(own)] == own and len(words) > len(own): words = words[len(own):]
+    if words[:len(own)] == own and len(words) > len(own) and not set(own) & (QUANTITIES | {"time", "date"}): words = words[len(own):]
     if words[:1] in (["is"], ["has"]) and len(words) > 1: words = words[1:]
     return " ".join(words) or path
 

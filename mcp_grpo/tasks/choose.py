@@ -18,7 +18,7 @@ from .grammar import Question
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #c46b2c4a
 LENGTHS = {1: 0.36, 2: 0.34, 3: 0.18, 4: 0.08, 5: 0.04}  # calls -> share of the tasks, where the servers allow it
-KINDS = {"field": 6, "fields": 2, "list": 2, "count": 2, "extreme": 2, "larger": 1, "same": 1, "whether": 2, "unknown": 2, "change": 3, "sum": 2}  # how often the turn of each comes
+KINDS = {"field": 6, "fields": 2, "list": 2, "count": 2, "extreme": 2, "larger": 1, "same": 1, "whether": 2, "unknown": 2, "change": 3, "sum": 2, "each": 2}  # how often the turn of each comes
 
 
 def calls_of(question: Question) -> int:

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PLAIN', 'NUMBER', 'ASKED', 'FIELDS', 'LIST',
            'LIST_ALL', 'COUNT', 'COUNT_ALL', 'EXTREME', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'IN_PLACE',
-           'LARGER', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING', 'DEEDS', 'SET', 'Step', 'Phrase',
-           'Group', 'simple', 'possessive', 'belonging', 'Phrases', 'step_of', 'described', 'called', 'related',
-           'Question', 'worded', 'said_as', 'field_forms', 'Grammar', 'by_length']
+           'EACH', 'EACH_PLAIN', 'LARGER', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING', 'DEEDS',
+           'SET', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging', 'Phrases', 'step_of', 'described',
+           'called', 'related', 'Question', 'worded', 'said_as', 'field_forms', 'Grammar', 'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -300,6 +300,8 @@ SUM = ("What is the total {f} of all {n}?", "What does the {f} of all {n} add up
 SUM_OF = ("What is the total {f} of the {n} of {o}?", "What does the {f} of {o}'s {n} add up to?", "Add up the {f} of the {n} of {o}.", "What {f} do the {n} of {o} have together?", "Tell me the {f} of all {n} of {o} taken together.", "Can you sum the {f} over the {n} of {o}?", "I need the total {f} for {o}'s {n}.", "{o}: what is the {f} of all {n} together?", "How much {f} is it in all for the {n} of {o}?", "Please total the {f} of the {n} of {o}.")
 LARGEST = ("Which {n} has the {w} {f}?", "What {n} has the {w} {f}?", "Tell me which {n} has the {w} {f}.", "Find the {n} with the {w} {f}.", "Can you find out which {n} has the {w} {f}?", "I need the {n} with the {w} {f}.", "The {n} with the {w} {f}, please.", "Of all, which {n} has the {w} {f}?", "Do you know which {n} has the {w} {f}?", "Please look up the {n} with the {w} {f}.", "Who or what is the {n} with the {w} {f}?")
 IN_PLACE = ("How many {n} are there {x}?", "How many {n} are {x}?", "Count the {n} {x}.", "Tell me how many {n} there are {x}.", "What is the number of {n} {x}?", "Can you count the {n} {x}?", "I need to know how many {n} there are {x}.", "Please check how many {n} are {x}.", "How many {n} do you see {x}?", "How many {n} do we have {x}?")
+EACH = ("What is the {f} of {xs}?", "What's the {f} of {xs}?", "Tell me the {f} of {xs}.", "I need the {f} of {xs}.", "Can you look up the {f} of {xs}?", "Give me the {f} for {xs}.", "{f} of {xs}, please.", "Could you find the {f} of {xs} for me?", "For {xs}: what is the {f}?", "I'd like to know the {f} of {xs}, one by one.", "Do you know the {f} of {xs}?", "Please check the {f} of {xs}.")
+EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}").replace("for {xs}", "{xs}").replace("For {xs}: what is the {f}?", "What is the {f}, {xs}?") for form in EACH)
 LARGER = ("Which has the higher {f}, {x} or {y}, and what is it for each?", "Compare the {f} of {x} and {y}: which is higher, and what are the two?", "{x} or {y}: which has more {f}? Give both figures.", "Of {x} and {y}, which one has the higher {f}? I need both values too.", "Does {x} or {y} have the higher {f}, and what are the figures?", "Tell me whether {x} or {y} has the higher {f}, with both values.",
           "Which of {x} and {y} is ahead in {f}, and with which figures?", "Please compare {x} with {y} by {f}: name the higher one and both values.", "{f}: is it higher for {x} or for {y}? What are the two?", "Between {x} and {y}, whose {f} is higher, and what are they?")
 LATER = ("Which was {f} later, {x} or {y}, and on which days?", "{x} or {y}: which has the later {f} date? Give both.", "Of {x} and {y}, which comes later by {f}? I need both dates too.", "Compare the {f} date of {x} and {y}: which is later, and what are the two?", "Tell me whether {x} or {y} has the later {f} date, with both dates.",
@@ -393,7 +395,7 @@ class Grammar:
         shown = {str(value).casefold() for record in phrase.earlier for value in record.values()} | {text.casefold() for text in phrase.stated}
         for field in thing.fields:
             value = phrase.record.get(field.path)
-            if value is None or isinstance(value, bool) or field.kind in ("id", "flag") or not field.path or field.label == thing.noun and not phrase.plain: continue
+            if value is None or isinstance(value, bool) or field.kind in ("id", "flag") or field.label == thing.noun and not phrase.plain: continue
             if not is_fact(field.path, value) or str(value).casefold() in shown or str(value) in self.secret: continue
             found.append(field)
         return found
@@ -497,6 +499,18 @@ class Grammar:
                 yield self.ask("same", SAME, both, ["yes" if a == b else "no"], about, f=field.label, x=first, y=second)
                 return
 
+    def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
+        "Yield questions that ask for the same of several things."
+        first = phrases[0]
+        thing, askable = self.catalog.thing(first.reader.gives), [self.askable(phrase) for phrase in phrases]
+        common = [field for field in askable[0] if all(field in fields for fields in askable[1:])]
+        steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
+        if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases): return
+        field = self.rng.choice(common)
+        said = [self.one(phrase.texts) for phrase in phrases]
+        together = Phrase((), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated))
+        yield self.ask("each", EACH_PLAIN if first.plain else EACH, together, [phrase.record[field.path] for phrase in phrases], f"{thing.noun}.{field.path}", f=said_as(field), xs=", ".join(said[:-1]) + " and " + said[-1])
+
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         "Yield things that an argument may be given, each with the value to give; a thing's phrase has just the calls that lead to that value."
         for phrase in phrases:
@@ -547,7 +561,7 @@ class Grammar:
                     found |= {record[field.path] for call in self.phrases.calls_of(reader) for record in records_of(reader, call) if field.kind in ("category", "number") and field.path in record}
         return sorted(found, key=str)
 
-    def questions(self, depth: int = 5, each: int = 30) -> Iterator[Question]:
+    def questions(self, depth: int = 5, each: int = 50) -> Iterator[Question]:
         "Yield questions of all kinds; from each chain of tools at most `each` things are spoken of."
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000): by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
@@ -556,6 +570,10 @@ class Grammar:
             for phrase in chosen: yield from self.of_thing(phrase)
             for x, y in zip(chosen[::2], chosen[1::2]):
                 if x.reader is y.reader and not x.plain and len(chain) <= 2: yield from self.of_two(x, y)
+            for n in (2, 3):
+                for _ in range(each if len(chosen) >= 2 * n and len(chain) * n <= depth else 0):
+                    several = self.rng.sample(chosen, n)
+                    if len({phrase.reader.id for phrase in several}) == 1: yield from self.each_of(several)
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase): yield from self.of_group(group)
         for group in self.phrases.groups(): yield from self.of_group(group)
