@@ -97,6 +97,7 @@ def tasks(
     seeds: Annotated[str, Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}""")] = "",
     held_out: Annotated[float, Option(help="share of the things that is held out")] = 0.2,
     catalog: Annotated[str, Option(help="a corrected catalog.json of an earlier exploration; the tasks are made from it")] = "",
+    rephrase: Annotated[str, Option(help="a language model that puts each training question into other words as well: the address of an OpenAI-compatible endpoint, or a model's name at OPENAI_BASE_URL")] = "",
     allow: Annotated[list[str], Option(help="a tool that may be called although nothing says that it only reads; may be given several times")] = (),
     seed: Annotated[int, Option(help="of the exploration")] = 0,
 ):
@@ -121,6 +122,9 @@ def tasks(
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in specs]: raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")
     with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number * len(wanted or specs), minutes * 60 * len(wanted or specs), held_out, seed, allow, catalog, say=lambda line: print(line, flush=True))
+    if rephrase:
+        from mcp_grpo.tasks.llm import rephrase_file
+        print(rephrase_file(Path(out) / "train.json", rephrase))
     print(f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; {Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}")
 
 # %% ../nbs/11_cli.ipynb #94f4cf2c

@@ -6,7 +6,7 @@
 __all__ = ['SIGNS', 'GENERIC', 'IDENTIFIERS', 'WORLDWIDE', 'NAMES', 'PLACES', 'SOMEBODY', 'SOMETHING', 'PEOPLE', 'QUANTITIES',
            'Seen', 'by_id', 'flat', 'unwrapped', 'value_in', 'lists_in', 'at', 'plural', 'one_of', 'noun_of', 'key_of',
            'kind_of', 'Field', 'Thing', 'Key', 'Reader', 'Changer', 'Catalog', 'needed_arguments', 'records_of',
-           'make_catalog', 'write_catalog', 'read_catalog']
+           'make_catalog', 'value_called', 'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
 import json
@@ -337,7 +337,8 @@ def make_catalog(
         found = []
         for path, held in fields.items():
             kind, key = kind_of(path, held, noun) if path else "id" if any("id" in words_of(reader.tool) for reader in readers if reader.gives == noun) else "text", key_of(path.rpartition(".")[2], noun)
-            label = _label(path, noun) if labels[_label(path, noun)] == 1 else " ".join(words_of(path)) or path
+            told = next((said for reader in readers if reader.gives == noun and (said := value_called(tools[reader.server][reader.tool]))), "") if not path and kind != "id" else ""
+            label = told or _label(path, noun) if labels[_label(path, noun)] == 1 else " ".join(words_of(path)) or path
             refers = key[0] if kind == "id" and key and key[0] != noun else ""
             found.append(Field(path=path, label=label, kind=kind, refers=refers))
         somebody = bool(SOMEBODY & set(noun.split())) or not SOMETHING & set(noun.split()) and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
@@ -346,6 +347,12 @@ def make_catalog(
             if words_of(field.path)[-1:] in (["ok"], ["success"]): found = [other for other in found if other is not field]
         things.append(Thing(noun=noun, plural=plural(noun), person=somebody, fields=found))
     return Catalog(things=things, readers=[reader for reader in readers if reader.gives in values])
+
+
+def value_called(tool: mcp_types.Tool) -> str:
+    "Return what a tool's description calls the one value that it answers with: the sum of two numbers, the year a book appeared; empty if it does not say."
+    found = re.search(r"\bthe ((?:[a-z]+ ){0,2}?[a-z]+)(?= (?:of|for|a|an|the|that|which|in|at|to|between|from|when)\b|[.,;]|$)", (tool.description or "").lower())
+    return found[1] if found else ""
 
 
 def _label(path: str, noun: str) -> str:

@@ -123,6 +123,10 @@ def split_questions(
         elif question.wording in reserved: split.wording.append(question)
         elif all(apart): split.heldout.append(question)
         elif not any(apart): split.train.append(question)
+    things = sorted({thing for question in split.train for thing in question.stated}, key=lambda thing: _share(thing, seed))
+    if not split.heldout and len(things) > 1:  # few things: one of them is held out all the same
+        split.heldout = [question for question in split.train if set(question.stated) == {things[0]}]
+        split.train = [question for question in split.train if things[0] not in question.stated]
     return split
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #e7801798

@@ -125,6 +125,7 @@ class Phrases:
                 if key.by == "name":
                     names = [field.path for field in thing.fields if field.kind == "name"]
                     found = [record for record in found if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)]
+                    if not names and reader.items is None: found = records_of(reader, call)  # the result does not repeat the name
                     if len(self.names[thing.noun, given.casefold()]) > 1: continue
                 if len(found) != 1 or key.by == "id" and reader.items is not None: continue
                 yield Phrase(called(thing, given, key.by) if key.by == "name" or key.thing == reader.gives else called(Thing(noun=key.thing, plural=""), given, "id"), (step_of(call),), found[0], reader, (given,))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEACHER', 'Wishes', 'wishes', 'ProposedCall', 'Proposal', 'proposal_messages', 'propose', 'propose_sync', 'Rephrased',
-           'kept_words', 'rephrase', 'rephrase_sync']
+           'Same', 'speaks_of_tools', 'kept_words', 'rephrase', 'rephrase_sync', 'rephrase_file']
 
 # %% ../../nbs/05_tasks/11_llm.ipynb #0e312cd1
 import json
@@ -13,17 +13,20 @@ import random
 import re
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import mcp_types
 from pydantic import BaseModel, Field
 
 from ..client.pool import Pool, together
 from ..client.session import run_sync
 from ..config import ConfigError
-from ..endpoint import Endpoint, EndpointError
+from ..endpoint import Endpoint, EndpointError, endpoint_settings
 from ..env.offer import first_line
-from ..task import COMPLEXITIES, Task
+from ..task import COMPLEXITIES, Task, read_tasks, write_tasks
 from .calls import doubt_reading
+from .explore import programmer_words
 from .specs import Specification, made_tasks
 from .verify import Verified
 
@@ -125,6 +128,17 @@ class Rephrased(BaseModel):
     wordings: list[str] = Field(description="the question in other words, each with exactly the same meaning")
 
 
+class Same(BaseModel):
+    "Whether two questions ask for the same."
+    same: bool = Field(description="whether an answer to one is an answer to the other")
+
+
+def speaks_of_tools(wording: str, task: Task) -> bool:
+    "Return whether a wording names a tool or an argument of its task, or speaks of tools at all."
+    tools = [mcp_types.Tool(name=tool.tool, description=tool.description, input_schema={"properties": dict.fromkeys(tool.arguments.values(), {})}) for tool in task.tools]
+    return re.search(r"\b(?:tools?|functions?|API|call)\b", wording) is not None or bool(programmer_words(wording, tools))
+
+
 def kept_words(question: str) -> set[str]:
     "What every wording of a question has to hold: names, numbers, dates, channels, addresses."
     words = re.findall(r"[#@]?[\w./:'-]*[\w]", question)
@@ -149,12 +163,19 @@ async def rephrase(
         try: return (await endpoint.ask([{"role": "user", "content": asked}], Rephrased)).wordings[:times]
         except EndpointError: return []
 
+    async def same(task: Task, wording: str) -> bool:
+        asked = f"Do these two questions ask for exactly the same?\n<first>\n{task.question}\n</first>\n<second>\n{wording}\n</second>"
+        try: return (await endpoint.ask([{"role": "user", "content": asked}], Same)).same
+        except EndpointError: return False
+
     for task, wordings in zip(tasks, await together(ask, tasks)):
         if not wordings: drop("the model gave no wording", task)
         for i, wording in enumerate(wordings, 1):
             if not kept_words(task.question) <= set(re.findall(r"[#@]?[\w./:'-]*[\w]", wording)): drop("a name or a number of the question is missing", task)
             elif wording.casefold() == task.question.casefold(): drop("it is the same wording", task)
             elif task.success["kind"] == "answer" and any(str(value).casefold() in wording.casefold() and str(value).casefold() not in task.question.casefold() for value in task.success["values"]): drop("it states the answer", task)
+            elif speaks_of_tools(wording, task): drop("it speaks of tools", task)
+            elif not await same(task, wording): drop("it asks for something else", task)
             else: verified.tasks.append(replace(task, task_id=f"{task.task_id}-r{i}", prompt=[*task.prompt[:-1], task.prompt[-1] | {"content": wording}], extra=task.extra | {"rephrased": task.task_id}))
     return verified
 
@@ -162,3 +183,16 @@ async def rephrase(
 def rephrase_sync(tasks: list[Task], endpoint: Endpoint, times: int = 1) -> Verified:
     "`rephrase` for callers without an event loop."
     return run_sync(rephrase, tasks, endpoint, times)
+
+
+def rephrase_file(
+    path: str | Path,  # of training tasks; the new ones are added to it
+    asked: str,  # an endpoint's address, or the name of a model at OPENAI_BASE_URL
+    times: int = 1,  # wordings of each
+) -> Verified:  # the new tasks
+    "Add other wordings to a task file; answers are kept beside it, so that a second try asks for none again. Raises `ConfigError`."
+    tasks, folder = read_tasks(path), Path(path).parent
+    given = {"url": asked} if asked.startswith("http") else {"model": asked}
+    found = rephrase_sync(tasks, Endpoint(endpoint_settings(cache=str(folder / "asked.jsonl"), **given)), times)
+    write_tasks(tasks + found.tasks, path)
+    return found
