@@ -236,7 +236,7 @@ def evaluate(
     number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all")] = 0,
     settings: Settings = (),
 ):
-    """Measure how often a policy succeeds, by family, with 95 % intervals.
+    """Measure how often a policy succeeds, with 95 % intervals: per family, and per number of calls where the tasks say how many a person would need.
 
     The episodes and figures are kept below outputs/evaluations, and outputs/leaderboard.json says how each policy did on each task file.
 
