@@ -141,7 +141,7 @@ class ShortRow(BaseModel):
     answer: Annotated[Any, AfterValidator(_short_answer)] = Field(None, description="a text, a number or a list of them; null: no tool can tell; left out where there is a state_check", json_schema_extra={"type": ["string", "number", "array", "null"]})
     servers: Annotated[list[str], BeforeValidator(_names)] = Field(["*"], description="servers of which all tools are offered; without it all that are configured")
     state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold at the end of an episode: the row asks for a change")
-    calls: StrictInt | None = Field(None, ge=1, description="calls that a person would need; evaluations report success by their number, and the default of `max_turns` leaves room for them")
+    calls: StrictInt | None = Field(None, ge=0, description="calls that a person would need; evaluations report success by their number, and the default of `max_turns` leaves room for them")
     task_id: str = Field("", description="unique within a file; without it a digest of question and servers")
     family: str = Field("", description="tasks of one family are solved in the same way")
     complexity: Literal["simple", "moderate", "complex"] = Field("moderate", description="rough number of steps; gives `max_turns` its default")

@@ -96,6 +96,7 @@ def test_the_training_commands_of_a_page_run(page, checkout):
 OTHER = {  # how the commands that train nothing are seen to: by this test, or by the one named
     "git clone https://github.com/mcp-grpo/mcp_grpo && cd mcp_grpo": "the fixture clones the repository from where it is",
     ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100 --set train.gradient_checkpointing=true": "test_cli.py, with the packaged model: this one is not to be had without a network",
+    ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30": "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
     ".venv/bin/mcp-grpo serve fmp --http --port 8000": "test_serve.py",
     ".venv/bin/mcp-grpo serve tavily --live": "test_live.py, against a stand-in for the service",

@@ -222,6 +222,8 @@ class Changer(BaseModel):
     tool: str
     takes: dict[str, Key] = Described(description="argument -> what it identifies; others are plain values")
     arguments: list[str] = Described(description="all arguments that it is given")
+    fixed: dict[str, Any] = Described(default_factory=dict, description="argument -> the one value that it can have here")
+    examples: list[dict] = Described(default_factory=list, description="arguments to give it, where none identifies a thing")
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
 

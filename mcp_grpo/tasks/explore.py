@@ -77,7 +77,9 @@ class Prover:
         if question.shown: calls[-1]["shows"] = question.values[0]
         truth = {"task_id": f"{servers[0]}-{hashlib.sha256(question.text.encode()).hexdigest()[:12]}", "complexity": ("simple", "moderate", "complex")[min(len(steps) - 1, 4) // 2],
                  "tool_sequence": calls, "limits": {"max_servers": len(servers), "max_tools": len(tools)}}
-        if question.change: truth |= {"success": {"kind": "state", "any_order": True}, "state_check": check}
+        if question.change:
+            words = check.pop("words", None)
+            truth |= {"success": {"kind": "state", "any_order": True} | ({"words": words} if words else {}), "state_check": check}
         elif question.unknown: truth["success"] = {"kind": "unknown"}
         else:
             truth["success"] = {"kind": "answer", "values": list(question.values), "evidence": True} | ({"any_order": True} if question.any_order else {})

@@ -6,8 +6,9 @@
 __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PLAIN', 'NUMBER', 'ASKED', 'FIELDS', 'LIST',
            'LIST_ALL', 'COUNT', 'COUNT_ALL', 'EXTREME', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'IN_PLACE',
            'EACH', 'EACH_PLAIN', 'LARGER', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING', 'DEEDS',
-           'SET', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging', 'Phrases', 'step_of', 'described',
-           'called', 'related', 'Question', 'worded', 'said_as', 'field_forms', 'Grammar', 'by_length']
+           'MAKE', 'MAKING', 'SET', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging', 'Phrases',
+           'step_of', 'described', 'called', 'related', 'Question', 'worded', 'said_as', 'field_forms', 'Grammar',
+           'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -327,6 +328,8 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
     ("archive", 1): ("archive {x}", "put {x} into the archive"),
     ("complete", 1): ("complete {x}", "mark {x} as done", "tick {x} off"),
 }
+MAKE = ("{v} the {n} {x}", "{v} a {n} {x}", "{v} {x} as a {n}", "{v} one more {n}, {x}")  # for what a tool makes of plain values; {x} is its name and what it holds
+MAKING = {"create": ("create", "make", "set up", "add"), "write": ("write", "create", "put down", "save"), "add": ("add", "create", "put in", "enter"), "make": ("make", "create", "set up", "add")}
 SET = ("set the {f} of {x} to {v}", "change the {f} of {x} to {v}", "make {v} the {f} of {x}", "put the {f} of {x} to {v}", "update the {f} of {x} to {v}")
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
@@ -377,8 +380,6 @@ class Grammar:
         self.catalog, self.phrases, self.rng = catalog, Phrases(catalog, seen), random.Random(f"grammar {seed}")
         self.spoken = spoken.lower()  # descriptions and names of the tools: what they speak of is not absent
 
-    def one(self, texts: tuple[str, ...]) -> str: return self.rng.choice(texts)
-
     def ask(self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str) -> Question:
         "Return a question in one of some wordings."
         number = self.pick(forms, parts)
@@ -406,7 +407,7 @@ class Grammar:
         thing, fields = self.catalog.thing(phrase.reader.gives), self.askable(phrase)
         if not fields: return
         def said() -> dict[str, str]:
-            x = self.one(phrase.texts)
+            x = self.rng.choice(phrase.texts)
             return {"x": x, "s": possessive(x)}
         for field in self.rng.sample(fields, min(len(fields), 3)):
             if phrase.plain: yield self.ask("field", PLAIN, phrase, [phrase.record[field.path]], f"{thing.noun}.{field.path}", f=said_as(field), **said())
@@ -419,7 +420,7 @@ class Grammar:
         absent = [label for label in ABSENT[thing.person] if label not in self.spoken and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)]
         if absent:
             twin, label = self.rng.choice(fields), self.rng.choice(absent)
-            x = self.one(phrase.texts)
+            x = self.rng.choice(phrase.texts)
             number = self.pick(FIELD, {"x": x})
             pair = f"{thing.noun} {x} {label}"
             about = f"{thing.noun}.{twin.path}"
@@ -445,18 +446,18 @@ class Grammar:
         "Yield questions about a list."
         thing, n = self.catalog.thing(group.reader.gives), len(group.records)
         names = next((field for kind in ("id", "name") for field in thing.fields if field.kind == kind and not field.refers and (kind == "name" or all(re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in group.records))), None)
-        owner = self.one(group.owner) if group.owner else ""
+        owner = self.rng.choice(group.owner) if group.owner else ""
         if group.plain:
             yield from self.of_place(group, thing)
             return
-        parts = {"n": thing.plural, "o": owner, "o_s": possessive(owner), "g": self.one(group.texts)}
+        parts = {"n": thing.plural, "o": owner, "o_s": possessive(owner), "g": self.rng.choice(group.texts)}
         yield self.ask("count", COUNT if owner else COUNT_ALL, group, [n], thing.noun, **parts)
         for field in thing.fields:
             if field.kind != "category" or n < 3: continue
             value = self.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
             if not re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value): continue
             chosen = [record for record in group.records if str(record.get(field.path)) == value]
-            told = parts | {"n": f"{value} {thing.plural}", "g": self.one(belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",))}
+            told = parts | {"n": f"{value} {thing.plural}", "g": self.rng.choice(belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",))}
             yield self.ask("count", COUNT if owner else COUNT_ALL, group, [len(chosen)], f"{thing.noun}.{field.path}", **told)
             if names and 2 <= len(chosen) <= 5: yield replace(self.ask("list", LIST if owner else LIST_ALL, group, [record[names.path] for record in chosen], f"{thing.noun}.{field.path}", **told), any_order=True)
         if names and 2 <= n <= 6 and all(names.path in record for record in group.records): yield replace(self.ask("list", LIST if owner else LIST_ALL, group, [record[names.path] for record in group.records], thing.noun, **parts), any_order=True)
@@ -479,14 +480,14 @@ class Grammar:
             if field.kind not in ("number", "date") or any(value is None for value in held) or len(set(held)) < len(held): continue
             for best, kinds in ((max, ("is the newest", "is the most recent", "came last") if field.kind == "date" else (f"has the highest {field.label}", f"is top in {field.label}")), (min, ("is the oldest", "came first", "is the earliest") if field.kind == "date" else (f"has the lowest {field.label}",))):
                 record = best(group.records, key=lambda record: record[field.path])
-                yield self.ask("extreme", EXTREME, group, [record[names.path]], f"{thing.noun}.{field.path}", one=thing.noun, is_=self.one(kinds), **parts)
+                yield self.ask("extreme", EXTREME, group, [record[names.path]], f"{thing.noun}.{field.path}", one=thing.noun, is_=self.rng.choice(kinds), **parts)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of a kind."
         thing = self.catalog.thing(x.reader.gives)
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
-        first, second = self.one(x.texts), self.one(y.texts)
+        first, second = self.rng.choice(x.texts), self.rng.choice(y.texts)
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         for field in self.rng.sample(thing.fields, len(thing.fields)):
             a, b = x.record.get(field.path), y.record.get(field.path)
@@ -508,7 +509,7 @@ class Grammar:
         steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases): return
         field = self.rng.choice(common)
-        said = [self.one(phrase.texts) for phrase in phrases]
+        said = [self.rng.choice(phrase.texts) for phrase in phrases]
         together = Phrase((), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated))
         yield self.ask("each", EACH_PLAIN if first.plain else EACH, together, [phrase.record[field.path] for phrase in phrases], f"{thing.noun}.{field.path}", f=said_as(field), xs=", ".join(said[:-1]) + " and " + said[-1])
 
@@ -536,8 +537,8 @@ class Grammar:
             for _ in range(each if all(found) else 0):
                 chosen = [self.rng.choice(self.rng.choice(list(by_length(handles).values()))) for handles in found]
                 params = {name: value for (name, _), (_, value) in zip(takes, chosen)}
-                parts = {"x": self.one(chosen[0][0].texts)}
-                if len(chosen) == 2: parts["v"] = self.one(chosen[1][0].texts)
+                parts = {"x": self.rng.choice(chosen[0][0].texts)}
+                if len(chosen) == 2: parts["v"] = self.rng.choice(chosen[1][0].texts)
                 if plain:
                     label, values = " ".join(words_of(plain[0])), self.values_of(takes[0][1].thing, plain[0])
                     if not values: break
@@ -551,6 +552,21 @@ class Grammar:
                 change = Step(changer.server, changer.tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change: {forms[form]} / {SETTING[setting]}", steps, f"change:{chain}", stated=tuple(text for phrase, _ in chosen for text in phrase.stated), change=change)
+
+    def makings(self) -> Iterator[Question]:
+        "Yield questions that ask for something to be made of plain values, such as a file or a branch."
+        for changer in self.catalog.changers:
+            words = words_of(changer.tool)
+            noun, known = " ".join([*words[1:-1], one_of(words[-1])]) if words[0] in MAKING else one_of(words[-1]), MAKING.get(next((word for word in words if word in MAKING), ""), ())
+            for params in changer.examples if known else ():
+                given = {name: value for name, value in params.items() if name not in changer.fixed}
+                name = next((name for name in given if set(words_of(name)) & {"name", "path", "title", "id"}), next(iter(given), ""))
+                rest = ", ".join(f"{' '.join(words_of(other))} \"{value}\"" for other, value in given.items() if other != name)
+                if not name or any(not isinstance(value, (str, int)) for value in given.values()): continue
+                form, setting, verb = self.rng.randrange(len(MAKE)), self.rng.randrange(len(SETTING)), self.rng.choice(known)
+                done = MAKE[form].format(v=verb, n=noun.rpartition(" ")[2], x=str(given[name]) + (f" with the {rest}" if rest else ""))
+                yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change {verb}: {MAKE[form]} / {SETTING[setting]}", (), f"change:{changer.tool}", stated=tuple(str(value) for value in given.values()),
+                               change=Step(changer.server, changer.tool, json.dumps(params, sort_keys=True, ensure_ascii=False)))
 
     def values_of(self, noun: str, argument: str) -> list:
         "Return the values that a thing's field of an argument's name was seen to hold."
@@ -578,6 +594,7 @@ class Grammar:
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase): yield from self.of_group(group)
         for group in self.phrases.groups(): yield from self.of_group(group)
+        yield from self.makings()
         yield from self.changes([phrase for phrases in by_chain.values() for phrase in self.rng.sample(phrases, min(len(phrases), 60)) if len(phrase.steps) <= 3])
 
 

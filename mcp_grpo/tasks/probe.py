@@ -213,7 +213,10 @@ class Probe:
                     check = await self.effect(server, name, params)
                     if check is None: continue
                     takes = {argument: Key(thing=key[0], by=key[1]) for argument in params if (key := key_of(argument, noun_of(name, server))) and key in identifiers}
-                    self.changers.append(Changer(server=server, tool=name, takes=takes, arguments=list(params), shown_by=f"{server}.{check['tool']}"))
+                    plain = not takes and all(isinstance(value, (str, int)) for value in params.values())
+                    examples = [self.change_arguments(server, tool, identifiers) for _ in range(60)] if plain else []
+                    fixed = {argument: params[argument] for argument in params if examples and all(example.get(argument) == params[argument] for example in examples)}
+                    self.changers.append(Changer(server=server, tool=name, takes=takes, arguments=list(params), fixed=fixed, examples=examples, shown_by=f"{server}.{check['tool']}"))
                     break
 
     def change_arguments(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict:
@@ -228,8 +231,12 @@ class Probe:
         def near(call: Seen) -> int:
             asked = {str(value) for _, value in leaves(call.params)}
             return 0 if asked & given else 1 if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in given) else 2 if not call.params else 3
+        asked = []  # reading tools that take what the change was given, such as the path of a new file
+        for name, tool in self.tools[server].items():
+            needed = needed_arguments(tool)
+            if name not in self.changing[server] and needed and needed.keys() <= params.keys(): asked.append(Seen(server, name, {argument: params[argument] for argument in needed}, ""))
         found = sorted((call for call in self.seen.values() if call.server == server and near(call) < 3), key=near)
-        return found[:most]
+        return asked[:most // 2] + found[:most]
 
     async def effect(
         self,
@@ -248,9 +255,16 @@ class Probe:
         found = []
         for look, was, now in zip(looks, old, new):
             if was.fault or now.fault or now.is_error or was.content == now.content or len(now.content) > 100_000: continue
+            if read_value(now.content) is None:
+                added = [value for _, value in leaves(params) if isinstance(value, str) and len(value) > 3 and value in now.content and value not in was.content and value not in look.params.values()]
+                if added and len(now.content) < 900: found.append((1.5, {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool, "contains": list(dict.fromkeys(added))}, now.content))
+                continue
             shown = _difference(read_value(was.content), read_value(now.content), [value for _, value in leaves(params)])
             if shown: found.append((shown[0], {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | shown[1]))
-        return min(found, key=lambda pair: pair[0])[1] if found else None
+        if not found: return None
+        check, *content = min(found, key=lambda pair: pair[0])[1:]
+        shown = set(re.findall(r"[^\W_]+", " ".join(map(str, check.get("contains", [])))))
+        return check | ({"words": sorted(set(re.findall(r"[^\W_]+", content[0])) - shown)} if content else {})  # words that may stand beside the values in a text
 
 
 def _difference(was: Any, now: Any, given: list) -> tuple[int, dict] | None:
