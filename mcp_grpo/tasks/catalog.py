@@ -263,7 +263,7 @@ class Catalog(BaseModel):
         return "\n".join(lines)
 
 
-def _given(takes: dict[str, Key]) -> str: return " for " + ", ".join(f"the {key.by} of a {key.thing}" if key.by != "value" else name for name, key in takes.items()) if takes else ""
+def _given(takes: dict[str, Key]) -> str: return " for " + ", ".join(f"the {key.by} of a{'n' * key.thing.startswith(('a', 'e', 'i', 'o'))} {key.thing}" if key.by != "value" else name for name, key in takes.items()) if takes else ""
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #ddfd8e63
 def needed_arguments(tool: mcp_types.Tool) -> dict[str, dict]:

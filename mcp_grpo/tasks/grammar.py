@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PLAIN', 'NUMBER', 'ASKED', 'FIELDS', 'LIST',
            'LIST_ALL', 'COUNT', 'COUNT_ALL', 'EXTREME', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'IN_PLACE',
-           'EACH', 'EACH_PLAIN', 'LARGER', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING', 'DEEDS',
-           'MAKE', 'MAKING', 'SET', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging', 'Phrases',
-           'step_of', 'described', 'called', 'related', 'Question', 'worded', 'said_as', 'field_forms', 'Grammar',
-           'by_length']
+           'EACH', 'EACH_PLAIN', 'LARGER', 'MORE', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING',
+           'DEEDS', 'MAKE', 'MAKING', 'SET', 'FRAMES', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging',
+           'Phrases', 'step_of', 'described', 'called', 'related', 'Question', 'worded', 'said_as', 'spoken_as_verb',
+           'field_forms', 'Grammar', 'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -72,10 +72,10 @@ def belonging(owners: Iterable[str], what: str) -> tuple[str, ...]:
 
 
 HOLDERS = {  # relation -> ways to name whoever stands in it to {x}
-    "agent": ("whoever handles {x}", "the agent who handles {x}", "the one looking after {x}", "the person {x} is assigned to"),
-    "assignee": ("whoever {x} is assigned to", "the person working on {x}", "the one who handles {x}"),
-    "customer": ("the customer behind {x}", "whoever {x} belongs to", "the customer {x} is from"),
-    "user": ("whoever {x} belongs to", "the user behind {x}"),
+    "agent": ("whoever handles {x}", "the agent who handles {x}", "whoever is looking after {x}", "whoever works on {x}"),
+    "assignee": ("whoever works on {x}", "the person working on {x}", "the one who handles {x}"),
+    "customer": ("the customer behind {x}", "the customer who sent in {x}", "the customer with {x}"),
+    "user": ("the user behind {x}", "the user with {x}"),
     "owner": ("whoever owns {x}", "the one who owns {x}"),
     "author": ("whoever wrote {x}", "the person who wrote {x}"),
     "manager": ("whoever manages {x}", "the one in charge of {x}"),
@@ -244,12 +244,11 @@ def related(label: str, thing: Thing, texts: Iterable[str]) -> tuple[str, ...]:
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #adfd22ad
 # Each list holds ways to ask the same; {x} is what is asked about, {f} what a person calls the field, {s} is {x} with its possessive.
-FIELD = ("What is the {f} of {x}?", "What's {s} {f}?", "Tell me the {f} of {x}.", "I need the {f} of {x}.", "Can you look up the {f} of {x}?", "{x}: what is the {f}?", "Could you find out {s} {f}?", "Which {f} does {x} have?",
-         "Do you know the {f} of {x}?", "Please give me {s} {f}.", "{s} {f}, please.", "I'd like to know the {f} of {x}.", "What {f} do we have for {x}?", "Find the {f} of {x} for me.", "{f} of {x}?")
+FIELD = ("What is the {f} of {x}?", "What's {s} {f}?", "Tell me the {f} of {x}.", "I need the {f} of {x}.", "Can you look up the {f} of {x}?", "Could you find out {s} {f}?", "Do you know the {f} of {x}?", "Please give me {s} {f}.", "{s} {f}, please.", "I'd like to know the {f} of {x}.", "Find the {f} of {x} for me.", "Can you tell me the {f} of {x}?", "{f} of {x}?")
 PLAIN = ("What is the {f} {x}?", "What's the {f} {x}?", "Tell me the {f} {x}.", "I need the {f} {x}.", "Can you look up the {f} {x}?", "Could you find out the {f} {x}?", "Do you know the {f} {x}?", "Please give me the {f} {x}.", "The {f} {x}, please.", "I'd like to know the {f} {x}.", "Find the {f} {x} for me.", "Can you tell me the {f} {x}?")
 NUMBER = tuple(form for form in FIELD if "hich {f}" not in form and "hat {f}" not in form)
 ASKED = {  # by the last word of a label; where the label of a person is asked for otherwise: (label, True)
-    ("city", True): ("In which city is {x} based?", "Which city does {x} sit in?", "What city is {x} in?", "Where is {x} based?", "In which city does {x} work?"),
+    ("city", True): ("In which city is {x} based?", "What city is {x} in?", "Where is {x} based?", "In which city does {x} work?"),
     ("city", False): ("In which city is {x}?", "Which city is {x} in?", "Where is {x}?"),
     ("town", True): ("Which town does {x} live in?", "Where does {x} live?", "Which town is {x} from?"),
     "country": ("Which country is {x} in?", "What country does {x} come from?", "Which country is {x} from?"),
@@ -258,7 +257,7 @@ ASKED = {  # by the last word of a label; where the label of a person is asked f
     "plan": ("Which plan is {x} on?", "What plan does {x} have?", "Which plan has {x} got?"),
     "status": ("What is the status of {x}?", "How do things stand with {x}?", "Where do we stand with {x}?", "What state is {x} in?"),
     "priority": ("How urgent is {x}?", "What priority does {x} have?", "How important is {x}?", "With what priority is {x} filed?"),
-    "minutes": ("How many minutes went into {x}?", "How long did {x} take?", "How much time was spent on {x}, in minutes?", "How many minutes were spent on {x}?", "How long have we worked on {x}?"),
+    "minutes": ("How many minutes went into {x}?", "How many minutes did {x} take?", "How much time was spent on {x}, in minutes?", "How many minutes were spent on {x}?", "How many minutes have we worked on {x}?"),
     "hours": ("How many hours went into {x}?", "How many hours did {x} take?"),
     "duration": ("How long is {x}?", "How long does {x} take?"),
     "price": ("How much is {x}?", "What does {x} cost?", "How much do we ask for {x}?", "What's the price of {x}?"),
@@ -267,17 +266,19 @@ ASKED = {  # by the last word of a label; where the label of a person is asked f
     "amount": ("How much is {x}?", "What is the amount of {x}?"),
     "stock": ("How many of {x} are left?", "How much of {x} is in stock?"),
     "quantity": ("How many are there of {x}?", "What quantity does {x} have?"),
-    "author": ("Who wrote {x}?", "Who is the author of {x}?", "By whom is {x}?"),
-    "year": ("From which year is {x}?", "What year is {x} from?", "When did {x} come out?", "In which year did {x} appear?"),
+    "author": ("Who wrote {x}?", "Who is the author of {x}?", "Who has written {x}?"),
+    "year": ("What year is {x} from?", "When did {x} come out?", "In which year did {x} appear?"),
     "pages": ("How many pages does {x} have?", "How long is {x}, in pages?", "How many pages are there in {x}?"),
     "language": ("In which language is {x}?", "What language is {x} in?", "Which language is {x} written in?"),
-    "shelf": ("Where does {x} stand?", "On which shelf is {x}?", "Which shelf do I find {x} on?"),
+    "shelf": ("Which shelf does {x} belong on?", "On which shelf is the place of {x}?", "Where on the shelves does {x} belong?"),
     "opened": ("When was {x} opened?", "On what day was {x} opened?", "When did {x} come in?", "Since when do we have {x}?"),
     "created": ("When was {x} created?", "On what day was {x} made?"),
-    "due": ("When is {x} due?", "By when is {x} due?", "What's the due date of {x}?"),
+    "due": ("When is {x} due?", "By when is {x} due?", "On what day is {x} due?"),
+    "loaned": ("When was {x} lent?", "On what day did {x} begin?", "When did {x} begin?"),
+    "returned": ("When was {x} returned?", "On what day was {x} brought back?", "When did {x} come back?"),
     "joined": ("When did {x} join?", "Since when has {x} been with us?", "On what day did {x} join?"),
     "date": ("When is {x}?", "What's the date of {x}?", "On what day is {x}?"),
-    ("name", True): ("Who is {x}?", "What is {x} called?", "What's the name of {x}?", "By what name do we know {x}?"),
+    ("name", True): ("What is {x} called?", "What's the name of {x}?", "What name does {x} have?"),
     ("name", False): ("What is {x} called?", "What's the name of {x}?"),
     ("title", False): ("What is {x} called?", "What's the title of {x}?", "Which title does {x} have?"),
     ("title", True): ("What is the job of {x}?", "What does {x} do here?", "As what does {x} work?"),
@@ -289,31 +290,32 @@ ASKED = {  # by the last word of a label; where the label of a person is asked f
     "size": ("How big is {x}?", "What's the size of {x}?"),
     "weight": ("How heavy is {x}?", "What does {x} weigh?"),
 }
-FIELDS = ("What are the {f} and the {g} of {x}?", "Tell me {s} {f} and {g}.", "I need the {f} of {x}, and the {g}.", "{x}: {f} and {g}?", "Can you give me the {f} and {g} of {x}?", "Look up {x} and tell me the {f} and the {g}.",
-          "Which {f} and which {g} does {x} have?", "Please find the {f} and the {g} of {x}.", "What {f} and {g} do we have for {x}?", "{s} {f} and {g}, please.", "Could you tell me both the {f} and the {g} of {x}?", "Do you know the {f} and {g} of {x}?")
+FIELDS = ("What are the {f} and the {g} of {x}?", "Tell me {s} {f} and {g}.", "I need the {f} and the {g} of {x}.", "Can you give me the {f} and {g} of {x}?", "Look up {x} and tell me the {f} and the {g}.", "What are {s} {f} and {g}?", "Please find the {f} and the {g} of {x}.", "{s} {f} and {g}, please.", "Could you tell me both the {f} and the {g} of {x}?", "Do you know the {f} and {g} of {x}?", "I'd like the {f} and the {g} of {x}.", "Find me the {f} and {g} of {x}.")
 LIST = ("Which {n} does {o} have?", "What are {o_s} {n}?", "List {g}.", "Give me {g}.", "Name all {n} of {o}.", "I need {g}, all of them.", "Can you tell me which {n} {o} has?", "What {n} are there for {o}?", "Show me {o_s} {n}, please.", "All {n} of {o}, please.", "Do you have {g}?", "Which {n} belong to {o}?")
 LIST_ALL = ("Which {n} are there?", "What {n} do we have?", "List all {n}.", "Give me all {n}.", "Name every one of our {n}.", "I need all {n}.", "Can you tell me which {n} there are?", "Show me the {n}, please.", "All {n}, please.", "Which {n} exist?")
 COUNT = ("How many {n} does {o} have?", "How many {n} are there for {o}?", "Count {g}.", "What number of {n} does {o} have?", "How many {n} belong to {o}?", "Tell me how many {n} {o} has.", "Can you count {g}?", "I need to know how many {n} {o} has.", "{o}: how many {n}?", "Please check how many {n} there are for {o}.", "How many {n} have we got for {o}?")
 COUNT_ALL = ("How many {n} are there?", "How many {n} do we have?", "Count the {n}.", "What is the number of {n}?", "Tell me how many {n} there are.", "Can you count the {n}?", "I need to know how many {n} we have.", "How many {n} exist?", "Please check how many {n} there are.", "How many {n} in all?")
-EXTREME = ("Which {one} of {o} {is_}?", "Which of {g} {is_}?", "Of {g}, which one {is_}?", "Tell me which of {g} {is_}.", "Can you find out which of {g} {is_}?", "Which one of {g} {is_}?", "Please look up which of {g} {is_}.", "I'd like to know which of {g} {is_}.", "Looking at {g}: which {is_}?", "Do you know which of {g} {is_}?", "{o}: which {one} {is_}?")
+EXTREME = ("Which {one} of {o} {is_}?", "Which of {g} {is_}?", "Of {g}, which one {is_}?", "Tell me which of {g} {is_}.", "Can you find out which of {g} {is_}?", "Which one of {g} {is_}?", "Please look up which of {g} {is_}.", "I'd like to know which of {g} {is_}.", "Looking at {g}, which {is_}?", "Do you know which of {g} {is_}?", "Could you check which of {g} {is_}?")
 COUNT_BY = ("How many {n} have the {f} {v}?", "How many {n} are there with the {f} {v}?", "Count the {n} whose {f} is {v}.", "Tell me how many {n} have {v} as their {f}.", "For how many {n} is the {f} {v}?", "Can you count the {n} with the {f} {v}?", "I need the number of {n} whose {f} is {v}.", "How many of our {n} have the {f} {v}?", "{f} {v}: how many {n} is that?", "Please check how many {n} there are with {v} as the {f}.", "What number of {n} has the {f} {v}?")
 OF_WHOM = ("How many {n} does {o} have?", "How many {n} are there for {o}?", "How many {n} belong to {o}?", "Count the {n} of {o}.", "Tell me how many {n} {o} has.", "What is the number of {n} for {o}?", "Can you count the {n} of {o}?", "{o}: how many {n}?", "I need to know how many {n} {o} has.", "Please check how many {n} there are for {o}.", "How many {n} do we have for {o}?")
 SUM = ("What is the total {f} of all {n}?", "What does the {f} of all {n} add up to?", "Add up the {f} of the {n}.", "What {f} do all {n} have together?", "Tell me the {f} of all {n} taken together.", "Can you sum the {f} over all {n}?", "I need the total {f} for all {n}.", "All {n} together: what {f}?", "How much {f} is it for all {n} in all?", "Please total the {f} of the {n}.")
-SUM_OF = ("What is the total {f} of the {n} of {o}?", "What does the {f} of {o}'s {n} add up to?", "Add up the {f} of the {n} of {o}.", "What {f} do the {n} of {o} have together?", "Tell me the {f} of all {n} of {o} taken together.", "Can you sum the {f} over the {n} of {o}?", "I need the total {f} for {o}'s {n}.", "{o}: what is the {f} of all {n} together?", "How much {f} is it in all for the {n} of {o}?", "Please total the {f} of the {n} of {o}.")
+SUM_OF = ("What is the total {f} of the {n} of {o}?", "What does the {f} of the {n} of {o} add up to?", "Add up the {f} of the {n} of {o}.", "What {f} do the {n} of {o} have together?", "Tell me the {f} of all {n} of {o} taken together.", "Can you sum the {f} over the {n} of {o}?", "I need the total {f} for {o}'s {n}.", "{o}: what is the {f} of all {n} together?", "How much {f} is it in all for the {n} of {o}?", "Please total the {f} of the {n} of {o}.")
 LARGEST = ("Which {n} has the {w} {f}?", "What {n} has the {w} {f}?", "Tell me which {n} has the {w} {f}.", "Find the {n} with the {w} {f}.", "Can you find out which {n} has the {w} {f}?", "I need the {n} with the {w} {f}.", "The {n} with the {w} {f}, please.", "Of all, which {n} has the {w} {f}?", "Do you know which {n} has the {w} {f}?", "Please look up the {n} with the {w} {f}.", "Who or what is the {n} with the {w} {f}?")
 IN_PLACE = ("How many {n} are there {x}?", "How many {n} are {x}?", "Count the {n} {x}.", "Tell me how many {n} there are {x}.", "What is the number of {n} {x}?", "Can you count the {n} {x}?", "I need to know how many {n} there are {x}.", "Please check how many {n} are {x}.", "How many {n} do you see {x}?", "How many {n} do we have {x}?")
-EACH = ("What is the {f} of {xs}?", "What's the {f} of {xs}?", "Tell me the {f} of {xs}.", "I need the {f} of {xs}.", "Can you look up the {f} of {xs}?", "Give me the {f} for {xs}.", "{f} of {xs}, please.", "Could you find the {f} of {xs} for me?", "For {xs}: what is the {f}?", "I'd like to know the {f} of {xs}, one by one.", "Do you know the {f} of {xs}?", "Please check the {f} of {xs}.")
-EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}").replace("for {xs}", "{xs}").replace("For {xs}: what is the {f}?", "What is the {f}, {xs}?") for form in EACH)
-LARGER = ("Which has the higher {f}, {x} or {y}, and what is it for each?", "Compare the {f} of {x} and {y}: which is higher, and what are the two?", "{x} or {y}: which has more {f}? Give both figures.", "Of {x} and {y}, which one has the higher {f}? I need both values too.", "Does {x} or {y} have the higher {f}, and what are the figures?", "Tell me whether {x} or {y} has the higher {f}, with both values.",
-          "Which of {x} and {y} is ahead in {f}, and with which figures?", "Please compare {x} with {y} by {f}: name the higher one and both values.", "{f}: is it higher for {x} or for {y}? What are the two?", "Between {x} and {y}, whose {f} is higher, and what are they?")
+EACH = ("What are the {fs} of {xs}?", "Tell me the {fs} of {xs}.", "I need the {fs} of {xs}.", "Can you look up the {fs} of {xs}?", "Give me the {fs} of {xs}.", "The {fs} of {xs}, please.", "Could you find the {fs} of {xs} for me?", "I'd like to know the {fs} of {xs}.", "Do you know the {fs} of {xs}?", "Please check the {fs} of {xs}.", "Can you tell me the {fs} of {xs}?", "Find the {fs} of {xs}.")
+EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}") for form in EACH)
+LARGER = ("Which has the higher {f}, {x} or {y}, and what is it for each?", "Compare the {f} of {x} and {y}: which is higher, and what are the two values?", "{x} or {y}: which has the higher {f}? Give both figures.", "Of {x} and {y}, which one has the higher {f}? I need both values too.", "Does {x} or {y} have the higher {f}, and what are the figures?", "Tell me whether {x} or {y} has the higher {f}, with both values.",
+          "Which of {x} and {y} is ahead in {f}, and with which figures?", "Please compare {x} with {y} by {f}: name the higher one and both values.", "Is the {f} higher for {x} or for {y}? What are the two values?", "Between {x} and {y}, which has the higher {f}, and what are the two values?")
+MORE = ("Which has more {f}, {x} or {y}, and how many are there for each?", "{x} or {y}: which has more {f}? Give both figures.", "Of {x} and {y}, which one has more {f}? I need both figures too.", "Does {x} or {y} have more {f}, and what are the figures?", "Tell me whether {x} or {y} has more {f}, with both figures.", "Compare {x} and {y}: which has more {f}, and how many each?",
+        "Please compare the {f} of {x} and {y}: name the one with more and both figures.", "Are there more {f} for {x} or for {y}? What are the two figures?", "Between {x} and {y}, which has more {f}, and what are the two figures?", "Which of {x} and {y} is ahead in {f}, and with which figures?")
 LATER = ("Which was {f} later, {x} or {y}, and on which days?", "{x} or {y}: which has the later {f} date? Give both.", "Of {x} and {y}, which comes later by {f}? I need both dates too.", "Compare the {f} date of {x} and {y}: which is later, and what are the two?", "Tell me whether {x} or {y} has the later {f} date, with both dates.",
          "Which of {x} and {y} is the later one by {f}, and what are the dates?", "Does {x} or {y} have the later {f} date, and what are they?", "Please compare {x} with {y} by {f}: name the later one and both dates.", "Between {x} and {y}, whose {f} date is later, and what are they?", "{f}: is it later for {x} or for {y}? What are the two dates?")
-WHETHER = ("Is the {f} of {x} {v}?", "Is {s} {f} {v}?", "Can you check whether the {f} of {x} is {v}?", "{x}: is the {f} {v}?", "Does {x} have the {f} {v}?", "Tell me whether {s} {f} is {v}.", "Am I right that the {f} of {x} is {v}?", "I think {s} {f} is {v}. Is that so?", "Please check: is the {f} of {x} {v}?", "Would you say the {f} of {x} is {v}?", "Someone says {s} {f} is {v}. True?")
-WHETHER_IT_IS = ("Is {x} {v}?", "Can you check whether {x} is {v}?", "{x}: is it {v}?", "Tell me whether {x} is {v}.", "Am I right that {x} is {v}?", "I think {x} is {v}. Is that so?", "Please check: is {x} {v}?", "Would you say {x} is {v}?", "Someone says {x} is {v}. True?", "Is it true that {x} is {v}?")
-SAME = ("Do {x} and {y} have the same {f}?", "Is the {f} of {x} the same as that of {y}?", "{x} and {y}: same {f}?", "Can you check whether {x} and {y} share the {f}?", "Are {x} and {y} alike in their {f}?", "Tell me whether {x} and {y} have the same {f}.", "Does {x} have the same {f} as {y}?", "Please check if the {f} is the same for {x} and {y}.", "Am I right that {x} and {y} have the same {f}?", "Is there any difference in {f} between {x} and {y}, or is it the same?")
-ABSENT = {True: ("phone number", "birthday", "email address", "home address", "nickname", "favourite colour", "fax number", "middle name", "shoe size", "mother's name", "bank account", "previous employer"),
-          False: ("colour", "weight", "barcode", "serial number", "temperature", "altitude", "insurance number", "warranty period", "nickname", "carbon footprint", "logo", "password")}  # by whether it is somebody
-SETTING = ("Please {do}.", "{Do}.", "Could you {do}?", "{Do}, please.", "Can you {do}?", "I'd like you to {do}.", "We need to {do}. Please see to it.", "Would you {do} for me?", "Go ahead and {do}.", "Kindly {do}.", "Time to {do}.", "It was decided to {do}; please take care of it.")
+WHETHER = ("Is the {f} of {x} {v}?", "Is {s} {f} {v}?", "Can you check whether the {f} of {x} is {v}?", "Could you see if the {f} of {x} is {v}?", "Tell me whether {s} {f} is {v}.", "Am I right that the {f} of {x} is {v}?", "I think {s} {f} is {v}. Is that so?", "Please check: is the {f} of {x} {v}?", "Is it true that the {f} of {x} is {v}?", "Someone says {s} {f} is {v}. True?", "Do you know whether the {f} of {x} is {v}?")
+WHETHER_IT_IS = ("Is {x} {v}?", "Can you check whether {x} is {v}?", "Could you see if {x} is {v}?", "Tell me whether {x} is {v}.", "Am I right that {x} is {v}?", "I think {x} is {v}. Is that so?", "Please check: is {x} {v}?", "Do you know whether {x} is {v}?", "Someone says {x} is {v}. True?", "Is it true that {x} is {v}?")
+SAME = ("Do {x} and {y} have the same {f}?", "Is the {f} of {x} the same as that of {y}?", "Is the {f} the same for {x} and {y}?", "Can you check whether {x} and {y} have the same {f}?", "Could you see if {x} and {y} have the same {f}?", "Tell me whether {x} and {y} have the same {f}.", "Does {x} have the same {f} as {y}?", "Please check if the {f} is the same for {x} and {y}.", "Am I right that {x} and {y} have the same {f}?", "Is it true that {x} and {y} have the same {f}?")
+ABSENT = {True: ("phone number", "birthday", "email address", "home address", "mobile number", "emergency contact", "nickname", "fax number", "middle name", "website", "bank account", "previous employer"),
+          False: ("barcode", "serial number", "invoice number", "reference number", "weight", "previous owner", "cost centre", "approval date", "supplier", "warranty period", "storage place", "translation")}  # by whether it is somebody
+SETTING = ("Please {do}.", "{Do}.", "Could you {do}?", "{Do}, please.", "Can you {do}?", "I'd like you to {do}.", "We need to {do}. Please see to it.", "Would you {do} for me?", "Go ahead and {do}.", "We've agreed to {do}. Please do it.", "I want you to {do}.", "You can {do} now.")
 DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} where a second thing is named
     ("assign", 2): ("give {x} to {v}", "assign {x} to {v}", "hand {x} over to {v}", "put {v} on {x}", "pass {x} to {v}", "let {v} take {x}"),
     ("loan", 2): ("lend {x} to {v}", "loan {x} to {v}", "hand {x} out to {v}", "check {x} out to {v}", "let {v} borrow {x}"),
@@ -359,6 +361,30 @@ def worded(form: str, **parts: str) -> str:
     text = form.format(**parts)
     text = re.sub(r"\s+([?.,]|\s)", r"\1", text)
     return text[0].upper() + text[1:]
+
+
+def said_as(field: Field) -> str:
+    "Return what a field is called in a sentence: of a day, its date."
+    return f"{field.label} date" if field.kind == "date" and not {"date", "day", "time", "at", "on"} & set(field.label.split()) else field.label.removesuffix(" at").removesuffix(" on")
+
+
+FRAMES = ("{q}", "Quick question: {q}", "Can you check? {q}", "I need to know: {q}", "Please look it up: {q}", "{q} Please check.")  # around a question that is one already
+
+
+def spoken_as_verb(field: Field) -> bool:
+    "Return whether a field is asked for with a verb or a number, and not as the something of a thing: when it was opened, how many pages it has."
+    last = field.label.rpartition(" ")[2]
+    return field.kind == "date" and (last in ASKED or last.endswith("ed")) or field.kind == "number" and last in ("minutes", "hours", "pages")
+
+
+def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
+    "Return the wordings that ask for a field; those made for its name come as often as those that fit any."
+    last = field.label.rpartition(" ")[2]
+    special, general = ASKED.get(last) or ASKED.get((last, thing.person)) or (), NUMBER if field.kind == "number" else FIELD
+    if spoken_as_verb(field):
+        asked = special or (f"When was {{x}} {field.label}?", f"On what day was {{x}} {field.label}?")
+        return tuple(frame.replace("{q}", form if frame[0] == "{" or not frame.endswith(": {q}") else form[0].lower() + form[1:]) for form in asked for frame in FRAMES)
+    return general + special * max(1, round(1.5 * len(general) / max(len(special), 1)))
 
 
 def said_as(field: Field) -> str:
@@ -413,12 +439,13 @@ class Grammar:
             if phrase.plain: yield self.ask("field", PLAIN, phrase, [phrase.record[field.path]], f"{thing.noun}.{field.path}", f=said_as(field), **said())
             else: yield self.ask("field", field_forms(field, thing), phrase, [phrase.record[field.path]], f"{thing.noun}.{field.path}", f=said_as(field), **said())
         if phrase.plain: return
+        fields = [field for field in fields if not spoken_as_verb(field)]
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
             yield self.ask("fields", FIELDS, phrase, [phrase.record[f.path], phrase.record[g.path]], f"{thing.noun}.{f.path}+{g.path}", f=said_as(f), g=said_as(g), **said())
         yield from self.whether(phrase, thing, said)
         absent = [label for label in ABSENT[thing.person] if label not in self.spoken and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)]
-        if absent:
+        if absent and fields and phrase.reader.items is None:  # an item of a list may have more that is not shown there
             twin, label = self.rng.choice(fields), self.rng.choice(absent)
             x = self.rng.choice(phrase.texts)
             number = self.pick(FIELD, {"x": x})
@@ -478,6 +505,7 @@ class Grammar:
         for field in thing.fields:
             held = [record.get(field.path) for record in group.records]
             if field.kind not in ("number", "date") or any(value is None for value in held) or len(set(held)) < len(held): continue
+            if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"): continue  # newest by the day it began
             for best, kinds in ((max, ("is the newest", "is the most recent", "came last") if field.kind == "date" else (f"has the highest {field.label}", f"is top in {field.label}")), (min, ("is the oldest", "came first", "is the earliest") if field.kind == "date" else (f"has the lowest {field.label}",))):
                 record = best(group.records, key=lambda record: record[field.path])
                 yield self.ask("extreme", EXTREME, group, [record[names.path]], f"{thing.noun}.{field.path}", one=thing.noun, is_=self.rng.choice(kinds), **parts)
@@ -489,13 +517,14 @@ class Grammar:
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
         first, second = self.rng.choice(x.texts), self.rng.choice(y.texts)
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
-        for field in self.rng.sample(thing.fields, len(thing.fields)):
+        askable = [field for field in self.askable(x) if field in self.askable(y)]
+        for field in self.rng.sample(askable, len(askable)):
             a, b = x.record.get(field.path), y.record.get(field.path)
             if a is None or b is None: continue
             about = f"{thing.noun}.{field.path}"
             if field.kind in ("number", "date") and a != b and type(a) is type(b) and len(x.stated) == len(y.stated) == 1 and len(x.steps) == len(y.steps) == 1:
                 winner = x.stated[0] if a > b else y.stated[0]
-                yield self.ask("larger", LARGER if field.kind == "number" else LATER, both, [winner, a, b], about, f=field.label, x=x.stated[0], y=y.stated[0])
+                yield self.ask("larger", LATER if field.kind == "date" else MORE if field.label.endswith("s") else LARGER, both, [winner, a, b], about, f=field.label, x=x.stated[0], y=y.stated[0])
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
                 yield self.ask("same", SAME, both, ["yes" if a == b else "no"], about, f=field.label, x=first, y=second)
@@ -505,13 +534,14 @@ class Grammar:
         "Yield questions that ask for the same of several things."
         first = phrases[0]
         thing, askable = self.catalog.thing(first.reader.gives), [self.askable(phrase) for phrase in phrases]
-        common = [field for field in askable[0] if all(field in fields for fields in askable[1:])]
+        common = [field for field in askable[0] if all(field in fields for fields in askable[1:]) and not spoken_as_verb(field)]
         steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases): return
         field = self.rng.choice(common)
-        said = [self.rng.choice(phrase.texts) for phrase in phrases]
+        form = self.rng.randrange(min(len(phrase.texts) for phrase in phrases))  # all are named in the same way
+        said = [phrase.texts[form] for phrase in phrases]
         together = Phrase((), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated))
-        yield self.ask("each", EACH_PLAIN if first.plain else EACH, together, [phrase.record[field.path] for phrase in phrases], f"{thing.noun}.{field.path}", f=said_as(field), xs=", ".join(said[:-1]) + " and " + said[-1])
+        yield self.ask("each", EACH_PLAIN if first.plain else EACH, together, [phrase.record[field.path] for phrase in phrases], f"{thing.noun}.{field.path}", fs=plural(said_as(field)), xs=", ".join(said[:-1]) + " and " + said[-1])
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         "Yield things that an argument may be given, each with the value to give; a thing's phrase has just the calls that lead to that value."
