@@ -387,18 +387,6 @@ def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     return general + special * max(1, round(1.5 * len(general) / max(len(special), 1)))
 
 
-def said_as(field: Field) -> str:
-    "Return what a field is called in a sentence: of a day, its date."
-    return f"{field.label} date" if field.kind == "date" and not {"date", "day", "time", "at", "on"} & set(field.label.split()) else field.label.removesuffix(" at").removesuffix(" on")
-
-
-def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
-    "Return the wordings that ask for a field; those made for its name come as often as those that fit any."
-    last = field.label.rpartition(" ")[2]
-    special, general = ASKED.get(last) or ASKED.get((last, thing.person)) or (), NUMBER if field.kind == "number" else FIELD
-    return general + special * max(1, round(1.5 * len(general) / max(len(special), 1)))
-
-
 class Grammar:
     "Puts questions about what a catalog knows."
     def __init__(self, catalog: Catalog, seen: Iterable[Seen], seed: int = 0, spoken: str = "", secret: Iterable[str] = ()):
