@@ -84,7 +84,7 @@ def command(folder, *words, code=0) -> str:
 def explored(tmp_path_factory):
     "A folder with rows written by hand, and with the tasks that exploring the helpdesk finds."
     place = files(tmp_path_factory.mktemp("helpdesk"))
-    with Pool(from_mcp_servers(place/"servers.json")) as pool: write_explored(pool, place/"tasks", tasks=24, rounds=6, share=0.3, say=lambda line: None)
+    with Pool(from_mcp_servers(place/"servers.json")) as pool: write_explored(pool, place/"tasks", tasks=24, seconds=60, share=0.3, say=lambda line: None)
     return place
 
 
