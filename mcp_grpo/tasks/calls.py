@@ -7,7 +7,7 @@ __all__ = ['READING', 'READING_LAST', 'WRITING', 'SURELY_READING', 'CHANGES', 'T
            'PASSING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING', 'FREQUENT', 'PLACE_WORDS',
            'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'words_of', 'singular', 'writes',
            'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'is_fact', 'facts_of',
-           'key_words', 'field_of', 'far', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
+           'key_words', 'field_of', 'far', 'options_in', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #1c04ba4e
 import ast
@@ -280,6 +280,13 @@ def far(path: str) -> bool:
     return any(int(index) >= REACH for index in re.findall(r"\[(\d+)\]", path))
 
 
+def options_in(text: str) -> list[str]:
+    "The values that a description lists in a sentence of its own: `no longer needed or ordered by mistake.`"
+    found = re.fullmatch(r"(?:one of:? |either )?((?:[\w -]{2,30}, )*[\w -]{2,30}),? or ([\w -]{2,30})\.?", (text or "").strip())
+    listed = [*found[1].split(", "), found[2]] if found else []
+    return listed if all(len(part.split()) <= 4 and not part[0].isupper() and not {"empty", "string", "null", "none"} & set(part.split()) for part in listed) else []
+
+
 def examples_in(text: str) -> list[str]:
     "The examples that a description gives: what stands in quotes after e.g., such as or example."
     found = re.findall(r"(?:e\.g\.|such as|example|like|for instance)[^\n]{0,200}", text or "", re.I)
@@ -376,6 +383,7 @@ class Known:
         if words & {"sql", "query", "statement"} and ("sql" in about or "select" in about): return self.sql(tool.name, about)
         if words & {"timezone", "tz"}: return self.rng.choice(steady_zones())
         if "date" in words or schema.get("format") == "date": return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
+        if words & {"expression", "formula"}: return f"{self.rng.randrange(12, 99)} {self.rng.choice('+-*')} {self.rng.randrange(12, 99)}"
         if "time" in words: return f"{self.rng.randrange(24):02}:{self.rng.randrange(60):02}"
         if words & {"revision", "ref", "target", "commit"} and re.search(r"\b(?:git|branch|commit)\b", about): return self.rng.choice(["HEAD", "main"])
         if words & {"repo", "repository", "root"} | words & FOLDER_WORDS and self.folders: return self.rng.choice(self.folders)
@@ -406,7 +414,7 @@ class Known:
         if choices := schema.get("enum"): return self.rng.choice(choices), None
         if (before := self.written(name, kind)) is not None: return before, None
         if set(words_of(name)) & {"timezone", "tz"}: return self.text(tool, name, schema), None
-        earlier = self.from_results(name, kind)
+        earlier = None if set(words_of(name)) & {"expression", "formula"} else self.from_results(name, kind)
         if earlier and self.rng.random() < 0.8: return earlier.value, None if far(earlier.path) or self.rng.random() < 0.4 else earlier[1:]
         if kind in ("array", "object") and depth > 4: return [] if kind == "array" else {}, None  # a schema may hold itself
         if kind == "array": return [self.value(tool, name, schema.get("items", {}), depth + 1)[0] for _ in range(max(schema.get("minItems", 1), 1))], None
@@ -418,6 +426,7 @@ class Known:
         searching = set(words_of(name)) & SEARCHING and not writes(tool) and "sql" not in f"{tool.name} {tool.description}".lower()
         if searching and self.texts and self.rng.random() < 0.4: return self.rng.choice(self.texts), None
         quoted = re.findall(r"'([\w/.-]{1,40})'", schema.get("description", ""))
+        if options := options_in(schema.get("description", "")): return self.rng.choice(options), None
         offers = [*schema.get("examples", []), *(examples_in(schema.get("description", "")) or quoted)]
         if offers and self.rng.random() < 0.5: return self.rng.choice(offers), None
         text = self.text(tool, name, schema)

@@ -40,18 +40,22 @@ def in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
 
 
 class Mix:
-    "Draws questions so that lengths, kinds, chains and tools are mixed as wanted."
-    def __init__(self, questions: Iterable[Question], seed: int = 0):
+    "Draws questions so that lengths, kinds, chains and tools are mixed as wanted; where a quarter of them have several calls, no more than half have one."
+    def __init__(self, questions: Iterable[Question], seed: int = 0, wanted: int = 0):
         rng = random.Random(f"mix {seed}")
         self.waiting: dict[int, dict[str, dict[str, list]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # calls -> kind -> chain -> units
         units = in_pairs(questions)
         for unit in rng.sample(units, len(units)): self.waiting[calls_of(unit[0])][unit[0].kind][unit[0].chain].append(unit)
+        self.wanted = wanted  # questions in all
         self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()  # by calls; by calls and kind; by chain
+
+    @property
+    def more(self) -> int: return sum(n for calls, n in self.taken.items() if calls > 1)
 
     def next(self) -> tuple[Question, ...] | None:
         "Return the next unit, or None if there is none left: of the length that lags most, there of the kind that does, there of the chain used least."
         lengths = [n for n, kinds in self.waiting.items() if any(any(chains.values()) for chains in kinds.values())]
-        if not lengths: return None
+        if not lengths or lengths == [1] and self.more >= self.wanted / 4 and self.taken[1] >= self.more: return None
         n = min(lengths, key=lambda n: self.taken[n] / LENGTHS.get(min(n, 5), 0.04))
         kinds = [kind for kind, chains in self.waiting[n].items() if any(chains.values())]
         kind = min(kinds, key=lambda kind: self.kinds[n, kind] / KINDS[kind])

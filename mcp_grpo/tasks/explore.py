@@ -123,7 +123,8 @@ class Prover:
         check = None
         if question.change:
             change = question.change
-            check = await self.probe.effect(change.server, change.tool, json.loads(change.params), [(step.server, step.tool, json.loads(step.params)) for step in question.steps])
+            if question.look: check = await self.probe.result_after(change, question.look)
+            else: check = await self.probe.effect(change.server, change.tool, json.loads(change.params), [(step.server, step.tool, json.loads(step.params)) for step in question.steps])
             if check is None: return "no reading tool shows the change"
         elif not await self.repeats(question): return "its answer was another one when it was executed again"
         task = self.task(question, check, data_source)
@@ -200,7 +201,7 @@ async def explore(
 
 async def prove_mix(prover: Prover, questions: list[Question], wanted: int, data_source: str, seconds: float, seed: int) -> list[Task]:
     "Return up to `wanted` tasks of a mix of questions that hold; the two of a pair stay or fall together."
-    over, mix, kept = monotonic() + seconds, Mix(questions, seed), []
+    over, mix, kept = monotonic() + seconds, Mix(questions, seed, wanted), []
     while len(kept) < wanted and monotonic() < over:
         units = [unit for _ in range(8) if len(kept) < wanted and (unit := mix.next())]
         if not units: break

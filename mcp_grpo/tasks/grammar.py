@@ -6,9 +6,9 @@
 __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PLAIN', 'NUMBER', 'ASKED', 'FIELDS', 'LIST',
            'LIST_ALL', 'COUNT', 'COUNT_ALL', 'EXTREME', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'IN_PLACE',
            'EACH', 'EACH_PLAIN', 'LARGER', 'MORE', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING',
-           'DEEDS', 'MAKE', 'MAKING', 'SET', 'FRAMES', 'Step', 'Phrase', 'Group', 'simple', 'possessive', 'belonging',
-           'Phrases', 'step_of', 'described', 'called', 'related', 'Question', 'worded', 'said_as', 'spoken_as_verb',
-           'field_forms', 'Grammar', 'by_length']
+           'DEEDS', 'MAKE', 'MAKING', 'SET', 'SETTERS', 'FRAMES', 'Step', 'Phrase', 'Group', 'simple', 'possessive',
+           'belonging', 'Phrases', 'step_of', 'described', 'by_full_name', 'called', 'related', 'Question', 'worded',
+           'said_as', 'spoken_as_verb', 'field_forms', 'Grammar', 'with_article', 'said_of', 'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from .catalog import Catalog, Field, Key, Reader, Seen, Thing, one_of, plural, records_of
+from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, one_of, plural, records_of, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
@@ -110,19 +110,21 @@ class Phrases:
 
     def calls_of(self, reader: Reader) -> list[Seen]:
         "Return the calls of a reader whose result is whole and which give just the arguments it needs."
-        return [call for (server, tool, _), call in self.calls.items() if (server, tool) == (reader.server, reader.tool) and call.params.keys() == reader.takes.keys() | reader.fixed.keys() and call.whole]
+        return [call for (server, tool, _), call in self.calls.items() if (server, tool) == (reader.server, reader.tool) and call.given.keys() == reader.takes.keys() | reader.fixed.keys() and call.whole]
 
     def known(self) -> Iterator[Phrase]:
         "Yield what whoever asks knows by its id or its name."
         for reader in self.catalog.readers:
             if reader.key is None:
                 for call in self.calls_of(reader) if reader.items is None else ():
-                    if len(found := records_of(reader, call)) == 1: yield Phrase((described({name: call.params[name] for name in reader.takes}),), (step_of(call),), found[0], reader, tuple(str(call.params[name]) for name in reader.takes), plain=True)
+                    if full := by_full_name(call.given):
+                        if found := records_of(reader, call): yield Phrase((full,), (step_of(call),), found[0], reader, tuple(str(value) for value in call.given.values()))
+                    elif len(found := records_of(reader, call)) == 1: yield Phrase((described({name: call.given[name] for name in reader.takes}),), (step_of(call),), found[0], reader, tuple(str(call.given[name]) for name in reader.takes), plain=True)
                 continue
             argument, key = reader.key
             thing = self.catalog.thing(reader.gives)
             for call in self.calls_of(reader):
-                given, found = str(call.params[argument]), records_of(reader, call)
+                given, found = str(call.given[argument]), records_of(reader, call)
                 if key.by == "name":
                     names = [field.path for field in thing.fields if field.kind == "name"]
                     found = [record for record in found if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)]
@@ -136,9 +138,9 @@ class Phrases:
         if of is None:
             for reader in self.catalog.readers:
                 for call in self.calls_of(reader) if reader.takes and reader.key is None and reader.items is not None else ():
-                    given = {name: call.params[name] for name in reader.takes}
+                    given = {name: call.given[name] for name in reader.takes}
                     where = "in " + str(next(iter(given.values()))) if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS) else described(given)
-                    if records := records_of(reader, call): yield Group((where,), (step_of(call),), tuple(records), reader, tuple(str(call.params[name]) for name in reader.takes), plain=True)
+                    if records := records_of(reader, call): yield Group((where,), (step_of(call),), tuple(records), reader, tuple(str(call.given[name]) for name in reader.takes), plain=True)
                 for call in self.calls_of(reader) if not reader.takes and reader.items is not None else ():
                     if records := records_of(reader, call): yield Group((f"the {self.catalog.thing(reader.gives).plural}",), (step_of(call),), tuple(records), reader)
             return
@@ -155,7 +157,7 @@ class Phrases:
     def followed(self, of: Phrase, field: Field, reader: Reader, argument: str) -> Seen | None:
         "Return the call of a reader that a field of a thing leads to; None if it was not made."
         if field.path not in of.record: return None
-        return self.calls.get((reader.server, reader.tool, json.dumps(reader.fixed | {argument: of.record[field.path]}, sort_keys=True)))
+        return self.calls.get((reader.server, reader.tool, json.dumps(whole_arguments(reader.fixed | {argument: of.record[field.path]}), sort_keys=True)))
 
     def further(self, of: Phrase) -> Iterator[Phrase]:
         "Yield the things that a field of a thing leads to: the agent of a ticket, or the ticket of a list in full."
@@ -212,7 +214,7 @@ class Phrases:
 def step_of(call: Seen) -> Step: return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
 
 
-ROLES = (("from", "from source origin start"), ("to", "to target destination end"), ("at", "time hour"), ("on", "date day"), ("of", "path file filename"), ("in", "directory folder timezone city location country place region"), ("for", "message text word query pattern topic"))
+ROLES = (("from", "from source origin start"), ("to", "to target destination end"), ("at", "time hour"), ("on", "date day"), ("of", "path file filename expression formula"), ("in", "directory folder timezone city location country place region"), ("for", "message text word query pattern topic"))
 
 
 def described(params: dict[str, Any]) -> str:
@@ -228,9 +230,18 @@ def described(params: dict[str, Any]) -> str:
     return " ".join(text for _, text in sorted(said))
 
 
+def by_full_name(given: dict[str, Any]) -> str:
+    "Return how a person names somebody of whom a tool wants the first and the last name: `Yusuf Rossi with the zip 19122`; empty if these are not among its arguments."
+    names = {path: path.rpartition(".")[2].lower().replace("_", "") for path in given}
+    whole = [str(given[path]) for wanted in ("firstname", "lastname") for path, name in names.items() if name == wanted]
+    rest = [f"the {said_of(path)} {given[path]}" for path, name in names.items() if name not in ("firstname", "lastname")]
+    return " ".join(whole) + (" with " + " and ".join(rest) if rest else "") if len(whole) == 2 else ""
+
+
 def called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     "Return the ways to name a thing whose id or name is known."
     if by == "name": return (value, value, f"{thing.noun} {value}") if thing.person else (value, f'"{value}"', f"the {thing.noun} {value}")
+    if "@" in value: return value, f"whoever has the email address {value}"
     code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper() or "@" in value
     return (f"{thing.noun} {value}", value, value) if code else (f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}")
 
@@ -324,7 +335,7 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
     ("remove", 2): ("remove {x} from {v}", "take {x} out of {v}", "drop {x} from {v}"),
     ("return", 1): ("take {x} back", "book {x} in as returned", "record that {x} has come back", "mark {x} as returned", "return {x}"),
-    ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "throw {x} away"),
+    ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "take {x} out"),
     ("cancel", 1): ("cancel {x}", "call {x} off", "drop {x}"),
     ("close", 1): ("close {x}", "mark {x} as closed", "shut {x}"),
     ("archive", 1): ("archive {x}", "put {x} into the archive"),
@@ -333,6 +344,8 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
 MAKE = ("{v} the {n} {x}", "{v} a {n} {x}", "{v} {x} as a {n}", "{v} one more {n}, {x}")  # for what a tool makes of plain values; {x} is its name and what it holds
 MAKING = {"create": ("create", "make", "set up", "add"), "write": ("write", "create", "put down", "save"), "add": ("add", "create", "put in", "enter"), "make": ("make", "create", "set up", "add")}
 SET = ("set the {f} of {x} to {v}", "change the {f} of {x} to {v}", "make {v} the {f} of {x}", "put the {f} of {x} to {v}", "update the {f} of {x} to {v}")
+SETTERS = {"set", "update", "change", "modify", "edit"}
+
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
 @dataclass(frozen=True)
@@ -349,6 +362,7 @@ class Question:
     unknown: bool = False  # nothing can tell
     pair: str = ""
     change: Step | None = None  # the call that changes something, where that is what is asked for
+    look: Step | None = None  # the call whose result shows the change; None: it is to be found among those that read
     shown: bool = False  # any call of the tools that shows the answer will do, such as another SQL statement
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
@@ -545,46 +559,65 @@ class Grammar:
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()): yield phrase, value
 
     def changes(self, phrases: list[Phrase], each: int = 120) -> Iterator[Question]:
-        "Yield questions that ask for a change."
+        "Yield questions that ask for a change of things that exist."
         for changer in self.catalog.changers:
             noun = one_of(words_of(changer.tool)[-1])
             takes = sorted(changer.takes.items(), key=lambda item: item[1].thing != noun)  # first what the tool's name says is changed
-            plain = [name for name in changer.arguments if name not in changer.takes]
-            if len(takes) > 2 or len(plain) > 1 or len(takes) + len(plain) not in (1, 2) or not takes: continue
+            if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)): continue
+            plain, settings = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed], self.settings(changer, takes[0][1].thing)
             found = [list(self.handles(key, phrases)) for _, key in takes]
-            for _ in range(each if all(found) else 0):
+            if not settings or not all(found) or plain and len(takes) > 1: continue
+            forms, label = self.deeds(changer, plain), said_of(plain[0]) if len(plain) == 1 else noun
+            for _ in range(each):
                 chosen = [self.rng.choice(self.rng.choice(list(by_length(handles).values()))) for handles in found]
-                params = {name: value for (name, _), (_, value) in zip(takes, chosen)}
-                parts = {"x": self.rng.choice(chosen[0][0].texts)}
-                if len(chosen) == 2: parts["v"] = self.rng.choice(chosen[1][0].texts)
-                if plain:
-                    label, values = " ".join(words_of(plain[0])), self.values_of(takes[0][1].thing, plain[0])
-                    if not values: break
-                    params[plain[0]], parts["f"] = self.rng.choice(values), label
-                    parts["v"] = str(params[plain[0]])
-                verb = words_of(changer.tool)[0]
-                forms = SET if plain else DEEDS.get((verb, len(takes)), (f"{verb} {{x}} to {{v}}" if len(takes) == 2 else f"{verb} {{x}}",))
+                values, told = self.rng.choice(settings)
+                params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
                 form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
-                done = forms[form].format(**parts)
+                done = forms[form].format(x=self.rng.choice(chosen[0][0].texts), v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told, f=label)
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
-                change = Step(changer.server, changer.tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
+                change = Step(changer.server, changer.tool, json.dumps(whole_arguments(params), sort_keys=True, ensure_ascii=False))
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change: {forms[form]} / {SETTING[setting]}", steps, f"change:{chain}", stated=tuple(text for phrase, _ in chosen for text in phrase.stated), change=change)
 
+    def settings(self, changer: Changer, noun: str) -> list[tuple[dict[str, Any], str]]:
+        "Return the plain values that a change of a thing may be given, each with what is said of them; an empty one for a tool that takes none."
+        plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
+        if not plain: return [({}, "")]
+        if len(plain) == 1: return [({plain[0]: value}, str(value)) for value in changer.choices.get(plain[0]) or self.values_of(noun, plain[0])]
+        return [(example, ", ".join(str(value) for value in example.values() if value != "")) for example in changer.examples if example.keys() == set(plain)]
+
+    def deeds(self, changer: Changer, plain: list[str]) -> tuple[str, ...]:
+        "Return the ways to say what a tool does to {x}, with {v} where a second thing or a plain value is named."
+        verb = words_of(changer.tool)[0]
+        if not plain: return DEEDS.get((verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",))
+        if changer.choices.keys() & set(plain) and verb not in SETTERS: return tuple(f"{deed}, with the {{f}} \"{{v}}\"" for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
+        return SET
+
     def makings(self) -> Iterator[Question]:
-        "Yield questions that ask for something to be made of plain values, such as a file or a branch."
+        "Yield questions that ask for a change which a tool makes of given values: a file, a branch, a relation between two things."
         for changer in self.catalog.changers:
             words = words_of(changer.tool)
-            noun, known = " ".join([*words[1:-1], one_of(words[-1])]) if words[0] in MAKING else one_of(words[-1]), MAKING.get(next((word for word in words if word in MAKING), ""), ())
-            for params in changer.examples if known else ():
-                given = {name: value for name, value in params.items() if name not in changer.fixed}
-                name = next((name for name in given if set(words_of(name)) & {"name", "path", "title", "id"}), next(iter(given), ""))
-                rest = ", ".join(f"{' '.join(words_of(other))} \"{value}\"" for other, value in given.items() if other != name)
-                if not name or any(not isinstance(value, (str, int)) for value in given.values()): continue
-                form, setting, verb = self.rng.randrange(len(MAKE)), self.rng.randrange(len(SETTING)), self.rng.choice(known)
-                done = MAKE[form].format(v=verb, n=noun.rpartition(" ")[2], x=str(given[name]) + (f" with the {rest}" if rest else ""))
-                yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change {verb}: {MAKE[form]} / {SETTING[setting]}", (), f"change:{changer.tool}", stated=tuple(str(value) for value in given.values()),
-                               change=Step(changer.server, changer.tool, json.dumps(params, sort_keys=True, ensure_ascii=False)))
+            verb = next((word for word in words if word in MAKING), "")
+            noun = one_of(words[-1]) if words[-1] != verb else ""
+            for values in changer.examples if verb else ():
+                given = {name: value for name, value in values.items() if name not in changer.fixed}
+                if not given or any(not isinstance(value, (str, int, float)) for value in given.values()): continue
+                x, named = self.made(changer, noun, given)
+                form, setting = self.rng.choice(MAKE if named else MAKE[:2]), self.rng.randrange(len(SETTING))
+                done = with_article(form.format(v=self.rng.choice(MAKING[verb]), n=noun, x=x))
+                yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change {verb}: {form} / {SETTING[setting]}", (), f"change:{changer.tool}", stated=tuple(str(value) for value in given.values()),
+                               change=Step(changer.server, changer.tool, json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False)))
+
+    def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
+        "Return what is said of the values that a change is given (first what it is called, then what it belongs to, then the rest), and whether that is a name alone, or with the rest."
+        ends = {name: role for name in given for role, known in ROLES[:2] if set(words_of(name.rpartition(".")[2])) & set(known.split())}
+        whose = {name for name in given if name in changer.takes and changer.takes[name].thing != noun} - ends.keys()
+        other = [name for name in given if name not in ends and name not in whose]
+        first = next((name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}), other[0] if other and (not ends or len(other) == 1 and said_of(other[0]) == noun) else "")
+        said = [str(given[first]) if re.fullmatch(r"\S+(?: \S+)?", str(given[first])) else f'"{given[first]}"'] if first else []
+        said += [f"{ends[name]} {given[name]}" for name in sorted(ends, key=lambda name: ends[name] == "to")] + [f"for {given[name] if changer.takes[name].by == 'name' else f'{changer.takes[name].thing} {given[name]}'}" for name in whose]
+        rest = [f'the {said_of(name)} "{given[name]}"' for name in other if name != first]
+        return " ".join(said + (["with " + " and ".join(rest)] if rest else [])), bool(first) and not whose
 
     def values_of(self, noun: str, argument: str) -> list:
         "Return the values that a thing's field of an argument's name was seen to hold."
@@ -614,6 +647,15 @@ class Grammar:
         for group in self.phrases.groups(): yield from self.of_group(group)
         yield from self.makings()
         yield from self.changes([phrase for phrases in by_chain.values() for phrase in self.rng.sample(phrases, min(len(phrases), 60)) if len(phrase.steps) <= 3])
+
+
+def with_article(text: str) -> str: return re.sub(r"\ba (?=[aeiou])", "an ", text)
+
+
+def said_of(path: str) -> str:
+    "Return what a person calls the value at a path of some arguments: of `relations[].relationType` the relation type."
+    words = words_of(path.rpartition(".")[2])
+    return " ".join([*words[:-1], one_of(words[-1])]) if path.endswith("[]") else " ".join(words)
 
 
 def by_length(handles: list[tuple[Phrase, Any]]) -> dict[int, list[tuple[Phrase, Any]]]:
