@@ -73,7 +73,7 @@ def test_wrong_input_is_refused(case, tmp_path):
     assert done.returncode != 0
     assert re.search(case[-1], done.said.strip().splitlines()[-1]), done.said[-500:]
     assert not (tmp_path/"outputs").exists()
-    loads = [c for c in json.loads((tmp_path/"train.ipynb").read_text())["cells"] if "open_policy(" in "".join(c["source"])]
+    loads = [c for c in json.loads((tmp_path/"train.ipynb").read_text())["cells"] if "training.evaluate()" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 

@@ -26,7 +26,7 @@ def chains() -> list[list[str]]:
         found = [longest(base) for base in bases[name] if base in bases and base != name]
         return [name, *max(found, key=len, default=[])]
 
-    return [longest(name) for name in bases]
+    return [[kind for kind in longest(name) if kind != "UserError"] for name in bases]  # the base of all errors that a person can mend
 
 
 def forwards(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

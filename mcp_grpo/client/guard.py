@@ -28,6 +28,7 @@ from pydantic import BaseModel
 
 from .spec import ServerSpec
 from ..config import nearest
+from ..errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -543,7 +544,7 @@ class Toolbox:
         return f"{tool} was not called: {reason}" if reason else ""
 
 # %% ../../nbs/01_client/01_guard.ipynb #3b0108f4
-class PinError(ValueError):
+class PinError(UserError, ValueError):
     "A tool list that is not the approved one."
 
 def tools_digest(

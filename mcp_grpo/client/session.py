@@ -32,6 +32,7 @@ from .guard import (FAULT_OF_CODE, NO_SESSION, TOO_LARGE, Gate, Pause, PinError,
                                    result_size, server_secrets, tools_digest, translate)
 from .spec import FAULT_KEY, ServerSpec, make_server
 from .stdio import ServerProcess, missing_variables, process_streams
+from ..errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class ToolResult:
     seconds: float = 0.0  # wall time of the call
     sent: bool = True  # whether the call was sent to the server
 
-class SessionError(RuntimeError):
+class SessionError(UserError, RuntimeError):
     "A session that could not be opened; `server` and `fault` say which server and why."
     def __init__(self, server: str, fault: str, message: str):
         super().__init__(message)

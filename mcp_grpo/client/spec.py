@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..config import explain, nearest, replace_file
+from ..errors import UserError
 
 # %% ../../nbs/01_client/00_spec.ipynb #b61ae034
 ISOLATION = {  # transport: the isolations it can give, the default first
@@ -25,7 +26,7 @@ ISOLATION = {  # transport: the isolations it can give, the default first
     "http": ("session", "shared"),
 }
 
-class SpecError(ValueError):
+class SpecError(UserError, ValueError):
     "A server description that cannot be used; the message is one sentence that says what to do."
 
 # %% ../../nbs/01_client/00_spec.ipynb #19f01ad1

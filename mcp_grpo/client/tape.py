@@ -20,6 +20,7 @@ import anyio
 
 from .session import SessionError, ToolResult
 from ..config import nearest, replace_file
+from ..errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +84,10 @@ _PUT = (f"INSERT INTO calls({_COLUMNS}) VALUES ({','.join('?' * 12)}) ON CONFLIC
         " generation=excluded.generation WHERE calls.generation < excluded.generation OR calls.fault IS NOT NULL")
 _PUT_TOOLS = "INSERT OR REPLACE INTO tools(server, digest, tools, generation) VALUES (?,?,?,?)"
 
-class TapeError(RuntimeError):
+class TapeError(UserError, RuntimeError):
     "A tape that cannot be used; the message is one sentence that says what to do."
 
-class TapeMiss(LookupError):
+class TapeMiss(UserError, LookupError):
     "A call that was never recorded, in replay."
 
 # %% ../../nbs/01_client/05_tape.ipynb #cd4e6a3b

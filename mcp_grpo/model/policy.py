@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, ConfigError, WriteError, asset, is_tiny
+from ..errors import UserError
 from .files import PACKAGED_MODELS, packaged_folder
 
 # %% ../../nbs/06_model/00_policy.ipynb #4312f79d
@@ -46,7 +47,7 @@ def tiny_qwen3(
         return Qwen3ForCausalLM(cfg).float()
 
 # %% ../../nbs/06_model/00_policy.ipynb #037d36db
-class PolicyError(ValueError):
+class PolicyError(UserError, ValueError):
     "A model cannot be loaded or cannot be trained here; the message says why."
 
 AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # fields of a configuration that change the logits

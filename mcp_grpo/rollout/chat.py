@@ -19,11 +19,12 @@ from tokenizers import Tokenizer
 
 from ..config import Config
 from ..env.action import FORMS, lists_tools
+from ..errors import UserError
 from .trajectory import Trajectory, TurnText
 from ..task import Task
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #579c9858
-class ChatError(ValueError):
+class ChatError(UserError, ValueError):
     "A tokenizer or template cannot be used; the message says why."
 
 def is_blank(content: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ..config import Config, ConfigError, nearest
+from ..errors import UserError
 
 if TYPE_CHECKING: from mcp_grpo.model.policy import Policy, Weights
 
@@ -57,7 +58,7 @@ class EngineStats:
 # %% ../../nbs/07_rollout/02_engine.ipynb #0b0a12f8
 Key = tuple  # (run, step, task_id, sample, turn)
 
-class EngineError(RuntimeError):
+class EngineError(UserError, RuntimeError):
     "An engine failed or does not serve the policy's weights; the message is one sentence that says what to do."
 
 class Engine(Protocol):

@@ -27,12 +27,13 @@ from safetensors.torch import save_file
 from ..client.pool import together
 from ..client.session import run_sync
 from ..config import Config, ConfigError, WriteError, is_deterministic, writing
+from ..errors import UserError
 from ..model.policy import Policy, Probe, Weights, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
 from .vllm import LARGEST_ERROR, compare
 
 # %% ../../nbs/07_rollout/07_remote.ipynb #4e8940e2
-class ServerError(RuntimeError):
+class ServerError(UserError, RuntimeError):
     "A server cannot be used; the message says why."
 
 

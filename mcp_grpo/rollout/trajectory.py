@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..config import explain
 from ..env.episode import Outcome
+from ..errors import UserError
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #4e0d9733
 @dataclass
@@ -33,7 +34,7 @@ class TurnText:
     text: str  # decoded, with the markers of the template
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #19c2106a
-class TrajectoryError(ValueError):
+class TrajectoryError(UserError, ValueError):
     "A trajectory contradicts itself or cannot be read; the message says where."
 
 class Trajectory(BaseModel):

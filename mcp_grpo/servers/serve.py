@@ -26,11 +26,12 @@ from typer import Argument, Option, Typer
 
 from ..client.spec import EMBEDDED
 from ..config import load_dotenv, nearest
+from ..errors import UserError
 
 if TYPE_CHECKING: from mcp.server.transport_security import TransportSecuritySettings
 
 # %% ../../nbs/03_servers/02_serve.ipynb #e61bb614
-class ServeError(ValueError):
+class ServeError(UserError, ValueError):
     "A server that cannot be served as asked; the message is one sentence that says what to do."
 
 TOKEN, TOKEN_LENGTH = "MCP_GRPO_TOKEN", 16  # the environment variable, and the least length of a token

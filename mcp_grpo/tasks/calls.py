@@ -7,7 +7,8 @@ __all__ = ['READING', 'READING_LAST', 'WRITING', 'SURELY_READING', 'CHANGES', 'T
            'PASSING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING', 'FREQUENT', 'PLACE_WORDS',
            'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'words_of', 'singular', 'writes',
            'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'is_fact', 'facts_of',
-           'key_words', 'field_of', 'far', 'options_in', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order']
+           'key_words', 'field_of', 'far', 'options_in', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order',
+           'resolved']
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #1c04ba4e
 import ast
@@ -407,7 +408,7 @@ class Known:
 
     def value(self, tool: mcp_types.Tool, name: str, schema: dict, depth: int = 0, needed: bool = True) -> tuple[Any, tuple[int, str] | None]:
         "A value for an argument, or `depth` levels inside of one, and the earlier call and the part of its result that gave it; `UNKNOWN` for one that is not needed and of which nothing is said."
-        schema = _plain(schema, tool.input_schema)
+        schema = resolved(schema, tool.input_schema)
         if given := self.seeds.get(f"{tool.name}.{name}") or self.seeds.get(name): return self.rng.choice(given), None
         kind = schema.get("type")
         if "const" in schema: return schema["const"], None
@@ -462,10 +463,10 @@ def _has_type(value: Any, kind: str | None) -> bool:
     return isinstance(value, str) if kind in ("string", None) else False
 
 
-def _plain(schema: dict, whole: dict) -> dict:
+def resolved(schema: dict, whole: dict) -> dict:
     "A schema with its reference followed, and the first of its alternatives that is not null."
     if reference := schema.get("$ref"): schema = whole.get("$defs", whole.get("definitions", {})).get(reference.rpartition("/")[2], {})
     options = [option for option in schema.get("anyOf", schema.get("oneOf", [])) if option.get("type") != "null"]
     kind = schema.get("type")
     if isinstance(kind, list): schema = schema | {"type": next((name for name in kind if name != "null"), None)}
-    return _plain(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema} if options else schema
+    return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema} if options else schema

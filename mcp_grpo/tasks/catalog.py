@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 
 from ..config import ConfigError, explain, replace_file
 from ..env.episode import CUT
-from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses, singular, words_of
+from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses, resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)
@@ -297,15 +297,16 @@ def _given(takes: dict[str, Key]) -> str: return " for " + ", ".join(f"the {key.
 # %% ../../nbs/05_tasks/02_catalog.ipynb #ddfd8e63
 def needed_arguments(tool: mcp_types.Tool) -> dict[str, dict]:
     "Return the schemas of the plain values that a tool needs, by path: `relations[].from`."
+    whole = tool.input_schema or {}
     def needed(schema: dict, path: str = "") -> dict[str, dict]:
         found = {}
         for name, part in (schema.get("properties") or {}).items():
             if name not in (schema.get("required") or []): continue
-            inner, part = f"{path}.{name}".removeprefix("."), part if isinstance(part, dict) else {}
-            if part.get("type") == "array" and isinstance(part.get("items"), dict): inner, part = inner + "[]", {"description": part.get("description", "")} | part["items"]
+            inner, part = f"{path}.{name}".removeprefix("."), resolved(part, whole) if isinstance(part, dict) else {}
+            if part.get("type") == "array" and isinstance(part.get("items"), dict): inner, part = inner + "[]", {"description": part.get("description", "")} | resolved(part["items"], whole)
             found |= needed(part, inner) if part.get("required") and inner.count(".") < 2 else {inner: part}
         return found
-    return needed(tool.input_schema or {})
+    return needed(whole)
 
 
 _told = re.compile(r"\b(?:(?:id|identifier|number|code)|(name|title))s? of (?:the |an? |each )?([a-z]+)\b", re.I)

@@ -204,7 +204,11 @@ class Probe:
         "Return values for the needed arguments of a tool, by path: of what is known, several that belong to one record of that record, else made up."
         guessed = inner_arguments(self.known[server].arguments(tool)[0])
         if together := self.of_one_record([name for name in choices if not choices[name]]): guessed |= self.rng.choice(together)
-        return {name: self.rng.choice(choices[name]) if choices[name] else guessed[name] for name in choices if choices[name] or name in guessed}
+        found = {}
+        for name in choices:
+            new = [value for value in choices[name] if value not in found.values()] or choices[name]  # from one to another
+            if new or name in guessed: found[name] = self.rng.choice(new) if new else guessed[name]
+        return found
 
     def of_one_record(self, names: list[str]) -> list[dict[str, Any]]:
         "Return values for arguments that are all called like fields of a record, such as the lines of an address: one for each such record."

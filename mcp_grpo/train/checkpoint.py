@@ -24,12 +24,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..config import Config, explain, save_config, writing
+from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0dd4e7f0
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     "A checkpoint cannot be written, or it does not fit the run; the message says why."
 
 def sync(

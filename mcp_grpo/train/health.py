@@ -16,6 +16,7 @@ from typing import Iterator
 import torch
 
 from ..config import TrainConfig
+from ..errors import UserError
 from ..model.policy import PolicyError
 from ..rollout.trajectory import Trajectory
 from .advantage import BY_EPISODE
@@ -45,7 +46,7 @@ RANGES: dict[str, Range] = {
 }
 
 # %% ../../nbs/08_train/05_health.ipynb #67f534d6
-class HealthError(ValueError):
+class HealthError(UserError, ValueError):
     "A run was stopped because it cannot learn; the message is the report."
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..config import Config, ConfigError, TrainConfig, nearest
 from ..env.action import prompt_messages
 from ..env.judge import judge_sync, judged, open_judges
 from ..env.reward import open_terms
+from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..rollout.chat import Chat
@@ -139,7 +140,7 @@ def check_algorithm(
     make_optimizer(cfg.train, [torch.nn.Parameter(torch.zeros(1))])
 
 # %% ../../nbs/08_train/07_trainer.ipynb #2102a1e9
-class TrainerError(ValueError):
+class TrainerError(UserError, ValueError):
     "A run cannot start; the message says why."
 
 class Trainer:
