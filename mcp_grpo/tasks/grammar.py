@@ -590,7 +590,7 @@ class Grammar:
         "Return the ways to say what a tool does to {x}, with {v} where a second thing or a plain value is named."
         verb = words_of(changer.tool)[0]
         if not plain: return DEEDS.get((verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",))
-        if changer.choices.keys() & set(plain) and verb not in SETTERS: return tuple(f"{deed}, with the {{f}} \"{{v}}\"" for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
+        if changer.choices.keys() & set(plain) and verb not in SETTERS: return tuple(deed + ', with the {f} "{v}"' for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
         return SET
 
     def makings(self) -> Iterator[Question]:

@@ -26,7 +26,7 @@ from ..client.pool import Lease, Pool
 from ..client.session import SessionError
 from ..env.episode import cut_result
 from .calls import FOLDER_WORDS, PASSING, Known, doubt_reading, facts_of, is_fact, leaves, options_in, read_value, words_of, writes
-from .catalog import Catalog, Changer, Key, Seen, key_of, flat, inner_arguments, lists_in, make_catalog, needed_arguments, noun_of, records_of, wanted_by, whole_arguments
+from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog, needed_arguments, noun_of, records_of, wanted_by, whole_arguments
 from .grammar import Step
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
