@@ -27,6 +27,7 @@ from ..client.session import SessionError, run_sync
 from ..config import Config, ConfigError, find_path, settle_data
 from .view import Table
 from ..task import TaskError, read_tasks
+from ..tasks.catalog import whole_arguments
 from ..tasks.probe import Probe
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #f1f8c405
@@ -166,7 +167,7 @@ async def prove_by_exploring(
     with anyio.move_on_after(seconds):
         await probe.read(seconds / 2)
         for tool in sorted(probe.changing[name]) * attempts:
-            params = probe.change_arguments(name, probe.tools[name][tool], probe.identifiers())
+            params = whole_arguments(probe.change_values(name, probe.tools[name][tool], probe.identifiers()))
             looks = [(look.tool, look.params) for look in probe.looks(name, params)]
             if proof := await prove_change(pool, name, [(tool, params)], looks): return proof
     return None

@@ -513,7 +513,8 @@ class Grammar:
                 yield self.ask("extreme", EXTREME, group, [record[names.path]], f"{thing.noun}.{field.path}", one=thing.noun, is_=self.rng.choice(kinds), **parts)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
-        "Yield questions that compare two things of a kind."
+        "Yield questions that compare two things of a kind; none where one call would tell of both."
+        if any(path.endswith("[]") for path in x.reader.takes): return
         thing = self.catalog.thing(x.reader.gives)
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
@@ -538,6 +539,7 @@ class Grammar:
         thing, askable = self.catalog.thing(first.reader.gives), [self.askable(phrase) for phrase in phrases]
         common = [field for field in askable[0] if all(field in fields for fields in askable[1:]) and not spoken_as_verb(field)]
         steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
+        if any(path.endswith("[]") for path in first.reader.takes): return  # one call would tell of all of them
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases): return
         field = self.rng.choice(common)
         form = self.rng.randrange(min(len(phrase.texts) for phrase in phrases))  # all are named in the same way
