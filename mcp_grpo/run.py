@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .client.pool import Pool, open_pool
-from .config import Config, ConfigError, dotted_fields, find_path, load_dotenv, nearest
+from .config import Config, ConfigError, dotted_fields, find_path, load_dotenv, unknown_field
 from .env.offer import complete_tasks_sync
 from .env.preflight import preflight
 from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
@@ -33,7 +33,7 @@ def settings_text(
     known, found = dotted_fields(Config), []
     for name, value in settings.items():
         fitting = [field for field in known if name in (field.rpartition(".")[2], field.replace(".", "_"))]
-        if not fitting: raise ConfigError(f"{name}: there is no such setting{nearest(name, [field.rpartition('.')[2] for field in known])}")
+        if not fitting: raise ConfigError(f"{name}: {unknown_field(name, Config)}")
         if len(fitting) > 1: raise ConfigError(f"{name}: several settings have this name; write {' or '.join(field.replace('.', '_') for field in fitting)}.")
         found.append(f"{fitting[0]}={json.dumps(value)}")
     return found
@@ -155,7 +155,7 @@ class Run:
         self._open.callback(log.close)
         log.also = open_wandb(self.wandb, cfg, self.folder)
         if log.also: log.line(f"tracked in Weights & Biases ({log.also.mode})")
-        log.line(f"{self.data['train']['tasks']} tasks to learn from: {cfg.data.train}; {self.data['heldout']['tasks']} held out: {cfg.data.heldout}")
+        log.write("training.log", [f"{self.data['train']['tasks']} tasks to learn from ({cfg.data.train}), {self.data['heldout']['tasks']} held out ({cfg.data.heldout})"])  # `check` has said so
         instructions = self.pool.instructions()
         for text in dict.fromkeys(instructions.values()):
             log.line(f"{', '.join(server for server in instructions if instructions[server] == text)}: {text[:300]}")
@@ -190,6 +190,7 @@ class Run:
         "Learn to write what the oracle writes, for `train.warmstart_steps` steps; a resumed run loads what it had learnt."
         from mcp_grpo.train.warmstart import load_warm_start, publish_to, warm_start
         if not self.cfg.train.warmstart_steps or self.warm_seconds: return
+        if not self.known("before"): self.evaluate()
         log, began = self.log, time.perf_counter()
         if not (self.resumed and load_warm_start(self.cfg, self.policy, self.folder)):
             log.line(str(warm_start(self.cfg, self.policy, self.pool, self.chat, self.tasks["train"], self.folder, log.line)))
@@ -207,19 +208,22 @@ class Run:
         else: spread.check()
 
     def train(self) -> Iterator:
-        "Yield the steps of reinforcement, each on disk before it is yielded; after an interrupt, the steps that were finished are kept."
+        "Yield the steps of reinforcement, each on disk before it is yielded. After an interrupt the steps that were finished are kept, and a second call goes on. What was not measured before is."
         from mcp_grpo.train.health import log_lines
         from mcp_grpo.train.launch import open_trainer
         if not self.known("before"): self.evaluate()
         self.warm_start()
-        log, steps = self.log, self.cfg.train.steps
-        if not self.steps_before and steps: self._look_for_spread()
-        self.trainer = open_trainer(self.cfg, self.plan, self.policy, self.engine, self.pool, self.chat, self.tasks["train"], self.folder, self.resumed, log.rollout, log.line)
-        if self.resumed:
-            log.rewind(self.trainer.steps_done)
-            log.line(f"going on after step {self.trainer.steps_done}")
+        if self.warm_seconds and not self.known("warmstart"): self.evaluate()
+        log = self.log
+        if self.trainer is None:
+            if not self.steps_before and self.cfg.train.steps: self._look_for_spread()
+            self.trainer = open_trainer(self.cfg, self.plan, self.policy, self.engine, self.pool, self.chat, self.tasks["train"], self.folder, self.resumed, log.rollout, log.line)
+            if self.resumed:
+                log.rewind(self.trainer.steps_done)
+                log.line(f"going on after step {self.trainer.steps_done}")
         try:
             for step in self.trainer.fit():
+                self.measured.pop("after", None)  # what was measured after earlier steps
                 log.step({"step": step.step, **step.metrics, "seconds": step.seconds})
                 log.line(f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left")
                 for found in (*log_lines(step.metrics, step.groups), *step.verdicts): log.line(str(found))
@@ -240,7 +244,7 @@ class Run:
     def report(self) -> Report:
         "Say what changed, write result.json, and return what there is to look at. The held-out tasks are played again if steps were made since."
         log, heldout = self.log, self.checked.heldout
-        before, warmed = self.known("before") or self.evaluate(), self.measured.get("warmstart")
+        before, warmed = self.known("before") or self.evaluate(), self.known("warmstart") or (self.evaluate() if self.warm_seconds and not self.steps_done else None)
         if self.steps_done: after = self.measured.get("after") or self.evaluate()
         else:
             after = warmed or before
@@ -261,10 +265,10 @@ class Run:
         "Write result.json."
         cfg, heldout, wall = self.cfg, self.checked.heldout, time.perf_counter() - self.started
         warm = {"steps": cfg.train.warmstart_steps, "wall_s": round(self.warm_seconds, 1), **{name: warmed.of(source=source).summary() for name, source in heldout.items()},
-                "difference": {name: after.of(source=source).compare(warmed.of(source=source)).figures for name, source in heldout.items()}} if warmed else None
+                "difference": {name: after.of(source=source).compare(warmed.of(source=source)) for name, source in heldout.items()}} if warmed else None
         self.log.result({"mode": cfg.mode, "model": cfg.model.name, "data": self.data, "seed": cfg.seed, "steps": len(self.log.metrics), "wall_s": round(wall, 1),
                          **{name: {"before": old.summary(), "after": new.summary()} for name, old, new in sets}, "warmstart": warm,
-                         "difference": {name: new.compare(old).figures for name, old, new in sets}, "reward_curve": [m["reward"] for m in self.log.metrics],
+                         "difference": {name: new.compare(old) for name, old, new in sets}, "reward_curve": [m["reward"] for m in self.log.metrics],
                          "servers": self.pool.instructions(), "versions": versions()})
         self.log.line(f"finished in {wall:.0f} s; results are in outputs/{cfg.run}/")
 

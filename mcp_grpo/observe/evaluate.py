@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import NormalDist
+from typing import NamedTuple
 
 import anyio
 import httpx2
@@ -81,14 +82,10 @@ def make_units(
     return units
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #f59159d2
-@dataclass
-class Change:
+class Change(NamedTuple):
     "How much success differs between two evaluations of the same tasks, task by task."
     mean: float  # in [-1, 1]; nan without tasks whose outcome is known in both
     ci95: tuple[float, float]
-
-    @property
-    def figures(self) -> tuple[float, tuple[float, float]]: return self.mean, self.ci95
 
     def __str__(self) -> str: return f"{self.mean:+.1%} ({self.ci95[0]:+.1%} to {self.ci95[1]:+.1%})"
 
@@ -127,7 +124,7 @@ class Evaluation:
 
     def compare(self, before: "Evaluation") -> "Change":
         "Return how much success changed since an earlier evaluation of the same tasks."
-        return Change(*paired_difference(before, self))
+        return paired_difference(before, self)
 
     def summary(self) -> dict:
         "The figures for `result.json`."
@@ -155,11 +152,11 @@ def mean_interval(
 def paired_difference(
     before: Evaluation,
     after: Evaluation,  # of the same tasks
-) -> tuple[float, tuple[float, float]]:  # (mean difference after - before, interval), in [-1, 1]
+) -> Change:  # after - before
     "How much success changed, over the units whose outcome is known in both; (nan, (-1, 1)) if there are none."
     old = {(u.source, u.key): u.success for u in before.known}
     differences = [u.success - old[u.source, u.key] for u in after.known if (u.source, u.key) in old]
-    return sum(differences) / len(differences) if differences else math.nan, mean_interval(differences)
+    return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
 
 
 def harm_done(

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['READING', 'READING_LAST', 'WRITING', 'SURELY_READING', 'CHANGES', 'THINGS_TOO', 'THINGS', 'SMALL_WORDS', 'VOLATILE',
            'PASSING', 'SYLLABLES', 'SQL_READS', 'SQL_TABLE_READS', 'SEARCHING', 'FREQUENT', 'PLACE_WORDS',
-           'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'words_of', 'singular', 'writes',
-           'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'is_fact', 'facts_of',
+           'FOLDER_WORDS', 'CODES', 'ENDS', 'FLEETING', 'REACH', 'UNKNOWN', 'OPTION_WORDS', 'words_of', 'singular',
+           'writes', 'doubt_reading', 'leaves', 'near_days', 'today_in', 'read_value', 'refuses', 'is_fact', 'facts_of',
            'key_words', 'field_of', 'far', 'options_in', 'examples_in', 'steady_zones', 'Found', 'Known', 'in_order',
            'resolved']
 
@@ -281,11 +281,16 @@ def far(path: str) -> bool:
     return any(int(index) >= REACH for index in re.findall(r"\[(\d+)\]", path))
 
 
-def options_in(text: str) -> list[str]:
-    "The values that a description lists in a sentence of its own: `no longer needed or ordered by mistake.`"
-    found = re.fullmatch(r"(?:one of:? |either )?((?:[\w -]{2,30}, )*[\w -]{2,30}),? or ([\w -]{2,30})\.?", (text or "").strip())
+OPTION_WORDS = set("reason status state priority severity type kind mode category level format unit units order direction action method".split())  # arguments whose description may list their values
+
+
+def options_in(name: str, schema: dict) -> list[str]:
+    "The values of an argument that its schema lists, or a description that is nothing but the list: `no longer needed or ordered by mistake.`"
+    if listed := schema.get("enum"): return listed
+    if not set(words_of(name)) & OPTION_WORDS: return []  # `city or airport code` lists what may be given, and not the values
+    found = re.fullmatch(r"(?:one of:? |either )?((?:[\w -]{2,30}, )*[\w -]{2,30}),? or ([\w -]{2,30})\.?", (schema.get("description") or "").strip())
     listed = [*found[1].split(", "), found[2]] if found else []
-    return listed if all(len(part.split()) <= 4 and not part[0].isupper() and not {"empty", "string", "null", "none"} & set(part.split()) for part in listed) else []
+    return listed if all(0 < len(part.split()) <= 4 and not part[0].isupper() and not {"empty", "string", "null", "none"} & set(part.split()) for part in listed) else []
 
 
 def examples_in(text: str) -> list[str]:
@@ -412,7 +417,7 @@ class Known:
         if given := self.seeds.get(f"{tool.name}.{name}") or self.seeds.get(name): return self.rng.choice(given), None
         kind = schema.get("type")
         if "const" in schema: return schema["const"], None
-        if choices := schema.get("enum"): return self.rng.choice(choices), None
+        if listed := options_in(name, schema): return self.rng.choice(listed), None
         if (before := self.written(name, kind)) is not None: return before, None
         if set(words_of(name)) & {"timezone", "tz"}: return self.text(tool, name, schema), None
         earlier = None if set(words_of(name)) & {"expression", "formula"} else self.from_results(name, kind)
@@ -427,7 +432,6 @@ class Known:
         searching = set(words_of(name)) & SEARCHING and not writes(tool) and "sql" not in f"{tool.name} {tool.description}".lower()
         if searching and self.texts and self.rng.random() < 0.4: return self.rng.choice(self.texts), None
         quoted = re.findall(r"'([\w/.-]{1,40})'", schema.get("description", ""))
-        if options := options_in(schema.get("description", "")): return self.rng.choice(options), None
         offers = [*schema.get("examples", []), *(examples_in(schema.get("description", "")) or quoted)]
         if offers and self.rng.random() < 0.5: return self.rng.choice(offers), None
         text = self.text(tool, name, schema)

@@ -41,7 +41,7 @@ def in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
 
 class Mix:
     "Draws questions so that lengths, kinds, chains and tools are mixed as wanted; where a quarter of them have several calls, no more than half have one."
-    def __init__(self, questions: Iterable[Question], seed: int = 0, wanted: int = 0):
+    def __init__(self, questions: Iterable[Question], wanted: int, seed: int = 0):
         rng = random.Random(f"mix {seed}")
         self.waiting: dict[int, dict[str, dict[str, list]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # calls -> kind -> chain -> units
         units = in_pairs(questions)

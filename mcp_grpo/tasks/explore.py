@@ -177,6 +177,9 @@ async def explore(
     prover.catalog, prover.readers = catalog, {(reader.server, reader.tool): reader for reader in catalog.readers}
     for question in questions:
         for tool in set(tools_of(question)): probe.reports[tool.partition(".")[0]].candidates[tool.partition(".")[2]] += 1
+    for changer in catalog.changers:
+        report = probe.reports[changer.server]
+        if not report.candidates[changer.tool]: report.dropped[changer.tool, "no wording says what its arguments hold"] += 1
     split = split_questions(questions, share, seed)
     wanted = {"train": tasks, "heldout": round(tasks * share), "heldout-wording": round(tasks * share / 2), "heldout-composition": round(tasks * share / 2)}
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
@@ -201,7 +204,7 @@ async def explore(
 
 async def prove_mix(prover: Prover, questions: list[Question], wanted: int, data_source: str, seconds: float, seed: int) -> list[Task]:
     "Return up to `wanted` tasks of a mix of questions that hold; the two of a pair stay or fall together."
-    over, mix, kept = monotonic() + seconds, Mix(questions, seed, wanted), []
+    over, mix, kept = monotonic() + seconds, Mix(questions, wanted, seed), []
     while len(kept) < wanted and monotonic() < over:
         units = [unit for _ in range(8) if len(kept) < wanted and (unit := mix.next())]
         if not units: break

@@ -8,7 +8,7 @@ __all__ = ['HOLDERS', 'NEWEST', 'OLDEST', 'MOST', 'LEAST', 'ROLES', 'FIELD', 'PL
            'EACH', 'EACH_PLAIN', 'LARGER', 'MORE', 'LATER', 'WHETHER', 'WHETHER_IT_IS', 'SAME', 'ABSENT', 'SETTING',
            'DEEDS', 'MAKE', 'MAKING', 'SET', 'SETTERS', 'FRAMES', 'Step', 'Phrase', 'Group', 'simple', 'possessive',
            'belonging', 'Phrases', 'step_of', 'described', 'by_full_name', 'called', 'related', 'Question', 'worded',
-           'said_as', 'spoken_as_verb', 'field_forms', 'Grammar', 'with_article', 'said_of', 'by_length']
+           'said_as', 'spoken_as_verb', 'field_forms', 'Grammar', 'argument_label', 'by_length']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, one_of, plural, records_of, whole_arguments
+from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, one_of, plural, records_of, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def by_full_name(given: dict[str, Any]) -> str:
     "Return how a person names somebody of whom a tool wants the first and the last name: `Yusuf Rossi with the zip 19122`; empty if these are not among its arguments."
     names = {path: path.rpartition(".")[2].lower().replace("_", "") for path in given}
     whole = [str(given[path]) for wanted in ("firstname", "lastname") for path, name in names.items() if name == wanted]
-    rest = [f"the {said_of(path)} {given[path]}" for path, name in names.items() if name not in ("firstname", "lastname")]
+    rest = [f"the {argument_label(path)} {given[path]}" for path, name in names.items() if name not in ("firstname", "lastname")]
     return " ".join(whole) + (" with " + " and ".join(rest) if rest else "") if len(whole) == 2 else ""
 
 
@@ -335,7 +335,7 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
     ("remove", 2): ("remove {x} from {v}", "take {x} out of {v}", "drop {x} from {v}"),
     ("return", 1): ("take {x} back", "book {x} in as returned", "record that {x} has come back", "mark {x} as returned", "return {x}"),
-    ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "take {x} out"),
+    ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "delete {x} for good"),
     ("cancel", 1): ("cancel {x}", "call {x} off", "drop {x}"),
     ("close", 1): ("close {x}", "mark {x} as closed", "shut {x}"),
     ("archive", 1): ("archive {x}", "put {x} into the archive"),
@@ -344,7 +344,7 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
 MAKE = ("{v} the {n} {x}", "{v} a {n} {x}", "{v} {x} as a {n}", "{v} one more {n}, {x}")  # for what a tool makes of plain values; {x} is its name and what it holds
 MAKING = {"create": ("create", "make", "set up", "add"), "write": ("write", "create", "put down", "save"), "add": ("add", "create", "put in", "enter"), "make": ("make", "create", "set up", "add")}
 SET = ("set the {f} of {x} to {v}", "change the {f} of {x} to {v}", "make {v} the {f} of {x}", "put the {f} of {x} to {v}", "update the {f} of {x} to {v}")
-SETTERS = {"set", "update", "change", "modify", "edit"}
+SETTERS = {"set", "update", "change", "modify", "edit"}  # tools with these verbs give a thing another value
 
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
@@ -569,7 +569,7 @@ class Grammar:
             plain, settings = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed], self.settings(changer, takes[0][1].thing)
             found = [list(self.handles(key, phrases)) for _, key in takes]
             if not settings or not all(found) or plain and len(takes) > 1: continue
-            forms, label = self.deeds(changer, plain), said_of(plain[0]) if len(plain) == 1 else noun
+            forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
             for _ in range(each):
                 chosen = [self.rng.choice(self.rng.choice(list(by_length(handles).values()))) for handles in found]
                 values, told = self.rng.choice(settings)
@@ -606,7 +606,7 @@ class Grammar:
                 if not given or any(not isinstance(value, (str, int, float)) for value in given.values()): continue
                 x, named = self.made(changer, noun, given)
                 form, setting = self.rng.choice(MAKE if named else MAKE[:2]), self.rng.randrange(len(SETTING))
-                done = with_article(form.format(v=self.rng.choice(MAKING[verb]), n=noun, x=x))
+                done = form.replace("a {n}", f"{article(noun)} {{n}}").format(v=self.rng.choice(MAKING[verb]), n=noun, x=x)
                 yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change {verb}: {form} / {SETTING[setting]}", (), f"change:{changer.tool}", stated=tuple(str(value) for value in given.values()),
                                change=Step(changer.server, changer.tool, json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False)))
 
@@ -615,10 +615,10 @@ class Grammar:
         ends = {name: role for name in given for role, known in ROLES[:2] if set(words_of(name.rpartition(".")[2])) & set(known.split())}
         whose = {name for name in given if name in changer.takes and changer.takes[name].thing != noun} - ends.keys()
         other = [name for name in given if name not in ends and name not in whose]
-        first = next((name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}), other[0] if other and (not ends or len(other) == 1 and said_of(other[0]) == noun) else "")
+        first = next((name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}), other[0] if other and (not ends or len(other) == 1 and argument_label(other[0]) == noun) else "")
         said = [str(given[first]) if re.fullmatch(r"\S+(?: \S+)?", str(given[first])) else f'"{given[first]}"'] if first else []
         said += [f"{ends[name]} {given[name]}" for name in sorted(ends, key=lambda name: ends[name] == "to")] + [f"for {given[name] if changer.takes[name].by == 'name' else f'{changer.takes[name].thing} {given[name]}'}" for name in whose]
-        rest = [f'the {said_of(name)} "{given[name]}"' for name in other if name != first]
+        rest = [f'the {argument_label(name)} "{given[name]}"' for name in other if name != first]
         return " ".join(said + (["with " + " and ".join(rest)] if rest else [])), bool(first) and not whose
 
     def values_of(self, noun: str, argument: str) -> list:
@@ -651,10 +651,7 @@ class Grammar:
         yield from self.changes([phrase for phrases in by_chain.values() for phrase in self.rng.sample(phrases, min(len(phrases), 60)) if len(phrase.steps) <= 3])
 
 
-def with_article(text: str) -> str: return re.sub(r"\ba (?=[aeiou])", "an ", text)
-
-
-def said_of(path: str) -> str:
+def argument_label(path: str) -> str:
     "Return what a person calls the value at a path of some arguments: of `relations[].relationType` the relation type."
     words = words_of(path.rpartition(".")[2])
     return " ".join([*words[:-1], one_of(words[-1])]) if path.endswith("[]") else " ".join(words)

@@ -108,7 +108,7 @@ def thing_of(table: Table) -> Thing:
 def quoted(value: Any) -> str: return str(value) if isinstance(value, (int, float)) else "'" + str(value).replace("'", "''") + "'"
 
 
-ADD = ("add the {n} {x} with {told}", "add a new {n}: {x}, with {told}", "enter {x} as a new {n}, with {told}", "put {x} down as a {n} with {told}")
+ADD = ("add the {n} {x} with {told}", "add a new {n}: {x}, with {told}", "enter {x} as a new {n}, with {told}", "put {x} down as a new {n} with {told}")
 
 
 class TableGrammar:
