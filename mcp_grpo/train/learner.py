@@ -131,7 +131,7 @@ class MicroBatch:
         rows: list[Row],  # at least one, with sampled tokens
         weights: list[float],  # for each row, the weight of one of its tokens in the batch
         device: torch.device | str = "cpu",  # the policy's
-        share: bool = True,  # compute shared prompts once
+        share: bool = True,  # compute what rows begin with once
         real: bool = True,  # part of the batch; False: only there because another process has one more
     ):
         self.rows, self.real = rows, real
@@ -143,7 +143,7 @@ class MicroBatch:
         self.tree = PrefixTree([row.ids for row in rows], [row.sampled for row in rows], device) if share else None
         self.padded = None if share else pad(rows, device)
         self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
-        self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it if no prompt were shared
+        self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it if rows shared nothing
         self.logp_old: Tensor | None = None  # set by the first pass
         def of_rows(values): return None if values[0] is None else torch.cat(values).to(device, torch.float32)
         self.advantage = of_rows([row.advantage for row in rows])
@@ -174,7 +174,7 @@ def divide(
     rows: list[Row],  # of the whole batch, with sampled tokens
     budget: int,  # the most tokens of a micro-batch that go through the network
     most: int = 0,  # rows of a micro-batch; 0: no limit
-    share: bool = True,  # compute shared prompts once
+    share: bool = True,  # compute what rows begin with once
     ranks: int = 1,  # processes, each of which should get a micro-batch
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
     "Divide a batch into micro-batches."
@@ -193,7 +193,7 @@ def micro_batches(
     weights: list[float],  # for each row, the weight of one of its tokens in the batch
     parts: list[list[int]],  # indices of the rows of each micro-batch, as `divide` gives them
     device: torch.device | str = "cpu",  # the policy's
-    share: bool = True,  # compute shared prompts once
+    share: bool = True,  # compute what rows begin with once
     rank: int = 0,  # of this process
     ranks: int = 1,  # number of processes
 ) -> list[MicroBatch]:  # as many in every process
@@ -302,7 +302,7 @@ LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the we
 def count_tokens(
     batches: list[MicroBatch],  # of the step
 ) -> dict[str, int]:
-    "How many tokens are learnt from, go through the network in a pass, and would if no prompt were shared."
+    "How many tokens are learnt from, go through the network in a pass, and would if rows shared nothing."
     real = [b for b in batches if b.real]
     return {
         "tokens_sampled": sum(len(b.row) for b in real),

@@ -73,7 +73,7 @@ def make_fake(
 def largest_micro_batch(
     cfg: Config,  # sections `rollout` and `train`
     vocabulary: int,  # tokens in the model's
-    share: bool = True,  # whether shared prompts are computed once
+    share: bool = True,  # whether what rows begin with is computed once
     prompt: int = 0,  # tokens of a prompt; 0: half of an episode
     device: torch.device | str = "cpu",  # the policy's
 ) -> MicroBatch:
@@ -83,11 +83,12 @@ def largest_micro_batch(
     if not 0 < prompt < longest: raise ConfigError(f"A prompt of {prompt} tokens leaves nothing to sample in an episode of {longest} (rollout.max_tokens).")
     n = longest - prompt
     groups = min(cfg.train.tasks_per_step, cfg.train.token_budget // (prompt + samples * n) + 1)
-    def row(task: int) -> Row:
+    def row(task: int, sample: int) -> Row:
         values = torch.zeros(n, dtype=torch.float64) if advantage_kind(cfg.train) in WITH_VALUES else None
         played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), values, values)
-        return Row([(task + i) % vocabulary for i in range(longest)], [0] * prompt + [1] * n, [0.0] * longest, played, advantage=torch.zeros(n, dtype=torch.float64))
-    rows = [row(task) for task in range(groups) for _ in range(samples)]
+        ids = [(task + (i >= prompt) * sample + i) % vocabulary for i in range(longest)]
+        return Row(ids, [0] * prompt + [1] * n, [0.0] * longest, played, advantage=torch.zeros(n, dtype=torch.float64))
+    rows = [row(task, sample) for task in range(groups) for sample in range(samples)]
     made = [MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share) for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)]
     return max(made, key=lambda b: b.tokens)
 
