@@ -8,10 +8,10 @@
 # These are set on the command line (`make bench NAME=client`); variables of the environment that happen to have such a name are not meant.
 MODE = cpu
 ifneq ($(origin RUN),command line)
-RUN  := $(notdir $(basename $(MODE)))-$(shell date +%Y%m%d-%H%M%S)
+RUN =
 endif
 NAME =
-ARGS =                  # more papermill parameters: ARGS="-p steps 20 -p seed 1"
+ARGS =                  # more options: ARGS="--steps 20 --seed 1"; of the other notebooks: ARGS="-p steps 20"
 BIN  := .venv/bin
 READY := .venv/.ready
 FULL := .venv/.ready-full
@@ -32,14 +32,7 @@ $(FULL): pyproject.toml requirements/py311-cpu-full.txt requirements/install
 	@touch $(READY) $@
 
 train: $(READY)
-	@if echo "$(ARGS)" | grep -qiw "resume true"; then \
-	  test -e outputs/$(RUN) || { echo "There is no run outputs/$(RUN) to go on with."; exit 2; }; \
-	elif test -s outputs/$(RUN)/metrics.jsonl || test -e outputs/$(RUN)/result.json; then \
-	  echo "outputs/$(RUN) already holds a run; choose another RUN, remove the folder, or go on with ARGS='-p resume True'."; exit 2; \
-	fi
-	@mkdir -p outputs/$(RUN)
-	@test ! -e outputs/$(RUN)/train.ipynb || cp outputs/$(RUN)/train.ipynb outputs/$(RUN)/train-before.ipynb
-	$(PAPERMILL) experiments/train.ipynb outputs/$(RUN)/train.ipynb -p mode $(MODE) -r run $(RUN) $(ARGS)
+	$(BIN)/mcp-grpo train --mode $(MODE) $(if $(RUN),--run $(RUN)) $(ARGS)
 
 test: export PYTHONDONTWRITEBYTECODE =   # hundreds of processes import the same packages: they are compiled once
 test: $(FULL)

@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['app', 'Servers', 'Tasks', 'Settings', 'Mode', 'Heldout', 'Model', 'RunName', 'serve', 'command', 'show_on_terminal',
-           'counter', 'tasks', 'check', 'parameters_of', 'train', 'warmstart', 'evaluate', 'show', 'compare', 'call',
-           'doctor']
+           'counter', 'said', 'tasks', 'check', 'finish', 'train', 'warmstart', 'report', 'evaluate', 'show', 'compare',
+           'call', 'doctor']
 
 # %% ../nbs/12_cli.ipynb #efa385ad
 import functools
 import json
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +40,7 @@ def _about():
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
     mcp-grpo show     outputs/RUN                         what did the policy write?
     mcp-grpo compare  outputs/RUN                         did it get better?
+    mcp-grpo report   outputs/RUN                         all of it on one page
     """
 
 # %% ../nbs/12_cli.ipynb #7f098c68
@@ -48,11 +51,16 @@ def command(function: Callable) -> Callable:
     def run(*args, **kwargs):
         from mcp_grpo.config import load_dotenv
         load_dotenv()
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported: threads that wait sleep and leave the cores free
+        logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator" not in record.getMessage())  # which transformers imports, and which warns wherever there is no GPU
         if (here := os.getcwd()) not in sys.path: sys.path.insert(0, here)
         try: code = function(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
+        except BrokenPipeError:  # what read the output has ended, as head does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed has nowhere to go
+            code = 141
         except (UserError, SandboxError) as error:
             print(error, file=sys.stderr)
             code = 1
@@ -78,6 +86,8 @@ def counter(what: str) -> Callable[[int, int], None]:
         left = (now - started) / done * (total - done) if done else 0
         print(f"\r{what}: {done} of {total}, {left:.0f} s left   ", end="" if sys.stderr.isatty() and done < total else "\n", file=sys.stderr, flush=True)
     return count
+
+def said(line: str) -> None: print(line, flush=True)
 
 Servers = Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")]
 Tasks = Annotated[str, Option(help="the folder that mcp-grpo tasks wrote, or a task file with a validation file beside it (else give --heldout too); empty: data/processed of a clone, else the packaged tasks")]
@@ -161,10 +171,23 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", setti
     return 1 if failed else 0
 
 # %% ../nbs/12_cli.ipynb #b0c9c3b6
-def parameters_of(mode: str, model: str, overrides: str, run: str, seed: int, **more) -> dict:
-    "The parameters of the training notebook."
-    given = {"mode": mode, "run": run or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}", "seed": seed, "overrides": overrides, "model": model}
-    return given | {name: value for name, value in more.items() if value is not None and value is not False}
+def finish(
+    run: "Run",  # noqa: F821
+    dry_run: bool = False,  # only check
+) -> None:
+    "Do all that a run does, and write its report."
+    from mcp_grpo.config import ConfigError
+    from mcp_grpo.observe.report import write_report
+    from mcp_grpo.observe.track import termination_interrupts
+    warnings.filterwarnings("ignore")  # of libraries; what matters is in the log
+    with termination_interrupts(), run:
+        run.check()
+        if dry_run: return run.say("Configuration, data and servers are in order; this was a dry run.")
+        for _ in run.train(): pass
+        run.save()
+        run.report()
+    try: run.say(f"the report is {write_report(run.folder)}")
+    except ConfigError as error: run.say(str(error))  # there are no notebooks here
 
 
 @command
@@ -185,17 +208,16 @@ def train(
 ):
     """Train a policy on tasks, and measure it on held-out tasks before and after.
 
-    Everything is written to outputs/RUN: the configuration, the log, all episodes, checkpoints, the trained model, the executed notebook. A policy that never
+    Everything is written to outputs/RUN: the configuration, the log, all episodes, checkpoints, the trained model, and report.html. A policy that never
     succeeds cannot learn from rewards: give --warmstart 100 or more, and the run first learns to write what solves the training tasks.
 
     \b
     mcp-grpo train --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
     mcp-grpo train --run lora-20260101-120000 --resume
     """
-    from mcp_grpo.observe.track import run_overrides, run_training
-    given = [f"train.warmstart_steps={warmstart}"] * bool(warmstart) + list(settings)
-    overrides = ",".join(given) if resume else run_overrides(servers, tasks, heldout, given)  # a resumed run keeps its own
-    return run_training(parameters_of(mode, model, overrides, run, seed, steps=steps, resume=resume, dry_run=dry_run, wandb=wandb), say=lambda line: print(line, flush=True))
+    from mcp_grpo import Run
+    overrides = ",".join([f"train.warmstart_steps={warmstart}"] * bool(warmstart) + list(settings))
+    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=steps, seed=seed, name=run, resume=resume, wandb=wandb, overrides=overrides, say=said), dry_run)
 
 
 @command
@@ -220,9 +242,23 @@ def warmstart(
     mcp-grpo warmstart --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --steps 100 --run warm
     mcp-grpo train     --servers mcp.json --tasks tasks/ --model outputs/warm/model --mode lora
     """
-    from mcp_grpo.observe.track import run_overrides, run_training
-    overrides = run_overrides(servers, tasks, heldout, [f"train.warmstart_steps={steps}", f"train.warmstart_lr={lr}", *settings])
-    return run_training(parameters_of(mode, model, overrides, run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}", seed, steps=0), say=lambda line: print(line, flush=True))
+    from mcp_grpo import Run
+    overrides = ",".join([f"train.warmstart_steps={steps}", f"train.warmstart_lr={lr}", *settings])
+    name = run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}"
+    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=0, seed=seed, name=name, overrides=overrides, say=said))
+
+
+@command
+def report(run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")]):
+    """Write the report of a run into its folder, as report.html and report.ipynb. The run may have ended, be going on, or have been killed.
+
+    \b
+    mcp-grpo report outputs/RUN
+    """
+    from mcp_grpo.observe.report import Report, write_report
+    page = write_report(run)
+    show_on_terminal(Report(page.parent).state)
+    print(f"the report is {page}")
 
 # %% ../nbs/12_cli.ipynb #0157b118
 @command

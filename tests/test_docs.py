@@ -40,12 +40,9 @@ def commands() -> list[tuple[str, str]]:
 def shortened(command: str) -> str:
     "A training command with one step and few episodes."
     if "papermill" in command: return f"{command} -p steps 1 -p overrides {SMALL}"
-    found = re.search(r'ARGS="(.*?)"', command)
-    arguments = found[1] if found else ""
-    before = command.replace(found[0], "").strip() if found else command
-    if "-p overrides " in arguments: arguments = re.sub(r"-p overrides (\S+)", rf"-p overrides \1,{SMALL}", arguments)
-    else: arguments += f" -p overrides {SMALL}"
-    return f'{before} ARGS="{arguments} -p steps 1"'
+    found = re.search(r'ARGS=(?:"(.*?)"|(\S+))', command)
+    before, arguments = (command.replace(found[0], "").strip(), found[1] or found[2]) if found else (command, "")
+    return f'{before} ARGS="{arguments} --set {SMALL} --steps 1"'
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +84,7 @@ def test_the_training_commands_of_a_page_run(page, checkout):
         before = set(checkout.glob("outputs/*"))
         done = run(["bash", "-c", shortened(command)], checkout)
         assert done.returncode == 0, f"{command}: {done.said[-3000:]}"
-        if "dry_run" in command: continue
+        if "dry-run" in command: continue
         folder, = set(checkout.glob("outputs/*")) - before
         assert (folder / "model/model.safetensors").is_file(), command
         if "books" in command: assert json.loads((folder / "result.json").read_text())["heldout"]["after"]["n"] == 1

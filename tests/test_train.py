@@ -1,9 +1,10 @@
 "The main job, small: what it prints, what it leaves on disk, and what an interrupt or a kill leaves."
-import json, os, random, signal, subprocess, time
+import json, os, random, signal, subprocess, sys, time
 
 import kills
 import psutil
-from conftest import ROOT, TINY, commands, needs, train_command
+import pytest
+from conftest import ROOT, TINY, commands, needs, run, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
@@ -154,6 +155,40 @@ def test_a_run_killed_at_any_moment_becomes_the_run_it_would_have_been(tmp_path)
             assert kills.differences(whole, tmp_path/f"killed{number}") == [], came_to
 
 
-def test_make_train_is_papermill_on_the_notebook():
-    plan = subprocess.run(["make", "-n", "train", "RUN=x", "ARGS=-p steps 3"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert "papermill" in plan and "experiments/train.ipynb outputs/x/train.ipynb -p mode cpu -r run x -p steps 3" in plan
+def test_make_train_is_the_command():
+    plan = subprocess.run(["make", "-n", "train", "RUN=x", "ARGS=--steps 3"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert plan.endswith(".venv/bin/mcp-grpo train --mode cpu --run x --steps 3\n")
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGHUP])
+def test_what_ends_the_command_ends_the_run(ended_by, tmp_path):
+    "Killed, or its terminal closed: no process goes on, what was done is kept, and a report shows it."
+    settings = ",".join([*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2", "train.checkpoint_every=1"])
+    command = [sys.executable, "-m", "mcp_grpo.cli", "train", "--run", "test", "--set", settings]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    def heed(): signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup starts ignores it, and so would its children
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed, env=environment)
+    metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 900
+    try:
+        while len(read_lines(metrics)) < 2:
+            assert job.poll() is None and time.monotonic() < deadline, "it ended before its second step"
+            time.sleep(0.2)
+        family = psutil.Process(job.pid).children(recursive=True)
+        assert sum("mcp_grpo.servers" in command for command in commands(family)) > 1
+        job.send_signal(ended_by)
+        assert job.wait(300) == (130 if ended_by == signal.SIGHUP else -9)
+        _, alive = psutil.wait_procs(family, timeout=120)
+        assert not alive, commands(alive)
+    finally:
+        for p in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)] if job.poll() is None else []: p.kill()
+    steps = len(read_lines(metrics))
+    told = run([sys.executable, "-m", "mcp_grpo.cli", "report", "outputs/test"], tmp_path, env=environment)
+    assert f"test stopped after {steps} of 500 steps, without a result; to go on: mcp-grpo train --run test --resume" in " ".join(told.stdout.split()), told.said
+    assert "data:image/png;base64" in (tmp_path/"outputs/test/report.html").read_text()
+
+
+def test_a_reader_that_leaves_ends_the_run(tmp_path):
+    "As in `mcp-grpo train ... | head -2`."
+    words = f"{sys.executable} -m mcp_grpo.cli train --run test --set {','.join([*TINY, 'train.steps=500', 'evaluate.tasks=2'])} | head -2"
+    done = run(["bash", "-o", "pipefail", "-c", words], tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 141 and "Traceback" not in done.said and len(done.stdout.splitlines()) == 2

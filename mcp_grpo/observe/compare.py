@@ -19,7 +19,7 @@ from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
 from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, kept_if_cut_off, paired_rounds, scripted_writer
 from .track import run_overrides
-from .view import Table, named_parts
+from .view import Table, is_interactive, named_parts
 from ..rollout.collect import collect_sync
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
@@ -100,10 +100,13 @@ def kept_room(policy: str) -> tuple[int, int]:
 
 def play_model(cfg: Config, pool: Pool, tasks: list[Task], rounds: int, kept: tuple[int, int] = (0, 0)) -> Callable[..., list[Trajectory]]:
     "A function that plays tasks with the configured model, as `evaluate_text` does with one that writes text; `kept`: as for `settle_room`."
+    from transformers.utils.logging import disable_progress_bar
+
     from mcp_grpo.model.policy import check_model, open_policy, plan_run
     from mcp_grpo.rollout.chat import open_chat
     from mcp_grpo.rollout.engine import open_engine
     from mcp_grpo.train.warmstart import settle_room
+    if not is_interactive(): disable_progress_bar()
     chat = open_chat(cfg, check_model(cfg))
     settle_room(cfg, tasks, pool, chat, kept=kept)
     engine = open_engine(cfg, open_policy(cfg, plan_run(cfg)))

@@ -4,22 +4,16 @@
 
 # %% auto #0
 __all__ = ['VERSIONED', 'run_folder', 'plain', 'write_json', 'read_lines', 'free_folder', 'check_writable', 'keep_lines',
-           'assigned', 'check_parameters', 'check_exists', 'configure_run', 'RunLog', 'task_files', 'run_overrides',
-           'termination_interrupts', 'run_training', 'why_failed', 'versions', 'is_reachable', 'wandb_mode', 'WandbRun',
-           'open_wandb']
+           'check_exists', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'termination_interrupts',
+           'versions', 'is_reachable', 'wandb_mode', 'WandbRun', 'open_wandb']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
-import ast
 import importlib.metadata
 import json
 import math
 import os
 import platform
-import re
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -30,7 +24,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 from filelock import FileLock, Timeout
 
-from ..config import (TASK_FILES, Config, ConfigError, WriteError, changed_settings, check_unchanged, experiment, load_config, nearest, project_root, read_config,
+from ..config import (TASK_FILES, Config, ConfigError, WriteError, changed_settings, check_unchanged, load_config, nearest, project_root, read_config,
                              replace_file, save_config, settle_data, writing)
 from ..rollout.trajectory import Trajectory
 
@@ -99,26 +93,6 @@ def keep_lines(
     lines = path.read_bytes().split(b"\n")[:-1]
     replace_file(path, b"".join(line + b"\n" for line in lines if line and wanted(json.loads(line))))
 
-# %% ../../nbs/09_observe/00_track.ipynb #d6bb2b7a
-def assigned(source: str) -> dict[str, Any]:
-    "The names that a cell of plain assignments sets, with their values."
-    statements = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
-    return {node.targets[0].id: ast.literal_eval(node.value) for node in statements}
-
-def check_parameters(
-    cells: list[str],  # the sources of the cells executed so far: IPython's `In`
-) -> None:
-    "Refuse papermill parameters that the notebook does not have or whose type is wrong, with a `ConfigError`."
-    injected = next((i for i, source in enumerate(cells) if source.startswith("# Parameters\n")), None)
-    if injected is None: return
-    defaults = assigned(cells[injected - 1])
-    for name, value in assigned(cells[injected]).items():
-        if name not in defaults: raise ConfigError(f"{name}: this notebook has no such parameter{nearest(name, defaults)}")
-        kind = int if defaults[name] is None else type(defaults[name])
-        if type(value) is kind or value is None and defaults[name] is None: continue
-        hint = f"papermill takes it as text with -r {name} {value}" if kind is str else "write True or False" if kind is bool else "write a whole number"
-        raise ConfigError(f"{name}: {value!r} is not of type {kind.__name__}; {hint}.")
-
 # %% ../../nbs/09_observe/00_track.ipynb #9bf58366
 def check_exists(
     folder: Path,  # of a run
@@ -142,7 +116,7 @@ def configure_run(
     "The configuration and folder that a training notebook's parameters ask for; `ConfigError` names the wrong parameter."
     load_config(mode)  # raises if the mode does not exist, also when a run is resumed
     settings = {"model": {"name": model} if model else {}, "data": {"train": tasks} if tasks else {}, "train": {} if steps is None else {"steps": steps}}
-    folder = run_folder(run or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
+    folder = run_folder(str(run) or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
     check_writable(folder)
     if resume: check_exists(folder)
     saved = folder / "config.yaml"
@@ -287,60 +261,15 @@ def run_overrides(
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
-    "Inside, the signal that schedulers and `timeout` send to end a process is an interrupt too; outside of the main thread nothing changes."
+    "Inside, the signals that schedulers, `timeout` and a terminal that is closed send to end a process are interrupts too; outside of the main thread nothing changes."
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard = [name for name in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if name and signal.getsignal(name) is not signal.SIG_IGN]  # what nohup lets pass by stays ignored
+    before = {name: signal.signal(name, signal.default_int_handler) for name in heard}
     try: yield
-    finally: signal.signal(signal.SIGTERM, before)
-
-
-def run_training(
-    parameters: dict,  # of the notebook train.ipynb; `run` names the folder
-    say: Callable[[str], None] = print,  # receives the notebook's lines
-) -> int:  # 0: it went well
-    "Run the training notebook through papermill in the working folder; the executed notebook lies in the run's folder. An interrupt, or the signal to terminate, is passed on once, and the run's clean-up waited for."
-    try: import papermill  # noqa: F401
-    except ImportError: raise ConfigError("training runs a notebook, which needs papermill: pip install 'mcp-grpo[notebooks]'.") from None
-    folder = run_folder(parameters["run"])
-    check_exists(folder) if parameters.get("resume") else free_folder(folder)
-    with writing(folder): folder.mkdir(parents=True, exist_ok=True)
-    made = folder / "train.ipynb"
-    if made.exists(): shutil.copy(made, folder / "train-before.ipynb")
-    words = [word for name, value in parameters.items() for word in (("-r" if isinstance(value, str) else "-p"), name, str(value))]
-    command = [sys.executable, "-m", "papermill", str(experiment("train.ipynb")), str(made), "--no-progress-bar", "--stdout-file", "-", "--stderr-file", os.devnull, *words]
-    environment = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ignore", **os.environ}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
-    failed, interrupted, lines = False, False, iter(process.stdout.readline, "")
-    with termination_interrupts():
-        while True:
-            try: line = next(lines, None)
-            except KeyboardInterrupt:
-                if interrupted: process.kill()
-                else: process.send_signal(signal.SIGINT)
-                interrupted = True
-                continue
-            if line is None: break
-            failed = failed or line.startswith("Traceback (most recent call last)")  # papermill's own; what it is about follows as one sentence
-            if not failed and (text := line.rstrip()) and not re.match(r"(Input|Output) Notebook:|Black is not installed|<IPython|<Figure|Executing notebook|\[IPKernelApp\]", text): say(text)
-        code = process.wait()
-    if interrupted: raise KeyboardInterrupt
-    if code: say(why_failed(made))
-    return code
-
-
-def why_failed(
-    notebook: str | Path,  # executed, with a cell that failed
-) -> str:
-    "The error of an executed notebook: a sentence where it is one of those that are meant for people, else the end of its traceback."
-    try: cells = json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]
-    except (OSError, ValueError): return "The notebook did not start; `mcp-grpo doctor` says what is missing."
-    errors = [output for cell in cells for output in cell.get("outputs", []) if output["output_type"] == "error"]
-    if not errors: return f"The run ended before its end; see {notebook}."
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in errors[-1]["traceback"]]
-    if len(plain) == 1: return plain[0].partition(": ")[2] or plain[0]
-    return "\n".join("\n".join(plain).splitlines()[-12:]) + f"\nThe executed notebook is {notebook}."
+    finally:
+        for name, handler in before.items(): signal.signal(name, handler)
 
 # %% ../../nbs/09_observe/00_track.ipynb #506798f3
 VERSIONED = ("mcp-grpo", "torch", "transformers", "mcp", "peft", "skyrl-gym", "vllm")  # packages that shape a result

@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'MARKS', 'EPISODES', 'Table', 'named_parts', 'success_table', 'time_table', 'Picture', 'running_mean',
-           'plot_curve', 'is_interactive', 'LivePlot', 'segments', 'Reading', 'heading', 'show_trajectory', 'compare',
-           'example_tasks', 'read_episodes', 'choose_episodes', 'read_aloud', 'NeverSucceeded', 'never_succeeded',
-           'plain_errors', 'close_after_error']
+           'plot_curve', 'is_interactive', 'LivePlot', 'Reading', 'heading', 'read_aloud', 'compare', 'example_tasks',
+           'read_episodes', 'choose_episodes', 'NeverSucceeded', 'never_succeeded', 'plain_errors', 'close_after_error']
 
 # %% ../../nbs/09_observe/02_view.ipynb #8b345dd2
 import contextlib
@@ -61,18 +60,19 @@ def named_parts(
     return families | {f"{calls} call{'s' * (calls > 1)}": part for calls, part in found.by_calls().items()}
 
 def success_table(
-    before,  # an Evaluation
-    after,  # an Evaluation of the same tasks
+    stages: dict,  # stage, such as before or after -> an Evaluation of the same tasks; the last one has the rows
     name: str = "held-out tasks",  # what the tasks are called
 ) -> Table:
-    "Success before and after with confidence intervals: overall, then a row per family and per number of calls."
+    "Success at each stage with confidence intervals: overall, then a row per family and per number of calls."
     def cells(evaluation) -> list[str]:
+        if evaluation is None or not evaluation.n: return ["-", "-"]
         low, high = evaluation.ci95
-        return [f"{evaluation.success:.1%}", f"{low:.1%} to {high:.1%}"] if evaluation.n else ["-", "-"]
-    old = named_parts(before)
-    rows = [["all", after.n, *cells(before), *cells(after)]]
-    rows += [[part, now.n, *cells(old[part]), *cells(now)] for part, now in named_parts(after).items() if part in old]
-    return Table([name, "n", "before", "interval", "after", "interval"], rows)
+        return [f"{evaluation.success:.1%}", f"{low:.1%} to {high:.1%}"]
+    parts = [named_parts(evaluation) for evaluation in stages.values()]
+    *_, last = stages.values()
+    rows = [["all", last.n, *(cell for evaluation in stages.values() for cell in cells(evaluation))]]
+    rows += [[part, now.n, *(cell for found in parts for cell in cells(found.get(part)))] for part, now in parts[-1].items()]
+    return Table([name, "n", *(heading for stage in stages for heading in (stage, "interval"))], rows)
 
 # %% ../../nbs/09_observe/02_view.ipynb #9265d888
 def time_table(
@@ -156,15 +156,6 @@ class LivePlot:
         if self.handle is None: self.handle = display(picture, display_id=True)
         else: self.handle.update(picture)
 
-# %% ../../nbs/09_observe/02_view.ipynb #72b7b7ac
-def segments(
-    trajectory,  # a Trajectory
-    tokenizer,  # the policy's
-) -> list[tuple[str, str]]:  # (who, text): prompt, then policy and tool in turn
-    "The trajectory's text, divided into prompt, policy turns and tool turns."
-    spans = [("prompt", 0, trajectory.prompt_len), *((turn.role, turn.start, turn.end) for turn in trajectory.turns)]
-    return [(who, tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False)) for who, start, end in spans]
-
 # %% ../../nbs/09_observe/02_view.ipynb #efe78a45
 COLOURS = {"prompt": "#8884", "policy": "#2a72", "forced": "#a2a2", "tool": "#27c2"}  # background by writer, translucent for dark themes
 
@@ -202,40 +193,38 @@ def heading(
     outcome = trajectory.outcome
     reward = "no reward" if outcome.reward is None else f"reward {outcome.reward:.2f}"
     success = "success" if outcome.success else "no success"
-    return f"{prefix}{trajectory.task_id} ({trajectory.family}): {success}, {reward}, {len(outcome.events)} calls, ended by {outcome.end}"
+    return f"{prefix}{trajectory.task_id} ({trajectory.family}): {success}, {reward}, {len(outcome.events)} call{'s' * (len(outcome.events) != 1)}, ended by {outcome.end}"
 
 # %% ../../nbs/09_observe/02_view.ipynb #c63a1a26
-def show_trajectory(
-    trajectory,  # a Trajectory
-    tokenizer,  # the policy's
+def read_aloud(
+    episodes: Iterable[Trajectory],
 ) -> Reading:
-    "A trajectory to read: prompt grey, policy green, tools blue."
-    return Reading([(heading(trajectory), segments(trajectory, tokenizer))])
+    "Episodes to read: the prompt grey, the policy's turns green, the tools' blue."
+    return Reading([(heading(t), [(part.role, part.text) for part in t.text]) for t in episodes])
 
 # %% ../../nbs/09_observe/02_view.ipynb #f38336ff
 def compare(
     before,  # an Evaluation
     after,  # an Evaluation of the same tasks
-    tokenizer,  # the policy's
     task_ids: Sequence[str],  # which tasks to show
 ) -> Reading:
     "The episodes of the same tasks before and after."
     old, new = ({t.task_id: t for t in evaluation.trajectories} for evaluation in (before, after))
     sections = []
     for task_id in task_ids:
-        sections.append((heading(old[task_id], "before: "), segments(old[task_id], tokenizer)))
-        sections.append((heading(new[task_id], "after: "), segments(new[task_id], tokenizer)[1:]))
+        for stage, episode in (("before", old[task_id]), ("after", new[task_id])):
+            sections.append((heading(episode, f"{stage}: "), [(part.role, part.text) for part in episode.text][stage == "after":]))
     return Reading(sections)
 
 # %% ../../nbs/09_observe/02_view.ipynb #85a490f9
 def example_tasks(
-    tasks: list,  # list[Task]
+    played: list[Trajectory],  # one per task
     n: int = 3,
 ) -> list[str]:  # task ids
-    "Choose tasks to read, independently of their outcome: the first of each family, those with the most calls first."
-    first = list({t.family: t for t in reversed(tasks)}.values())[::-1]
-    rest = [t for t in tasks if t not in first]
-    return [t.task_id for t in (sorted(first, key=lambda t: -len(t.tool_sequence)) + rest)[:n]]
+    "Choose tasks to read, independently of their outcome: the first of each family, those that need the most calls first."
+    first = list({t.family: t for t in reversed(played)}.values())[::-1]
+    rest = [t for t in played if t not in first]
+    return [t.task_id for t in (sorted(first, key=lambda t: -t.calls) + rest)[:n]]
 
 # %% ../../nbs/09_observe/02_view.ipynb #57876603
 EPISODES = {"before": "heldout-before.jsonl", "warmstart": "heldout-warmstart.jsonl", "after": "heldout-after.jsonl", "train": "trajectories.jsonl", "evaluation": "episodes.jsonl"}  # in the folder of a run or an evaluation
@@ -264,12 +253,6 @@ def choose_episodes(
     wanted = [t for t in episodes if (not family or t.family == family) and t.task_id.startswith(task) and not (failed and t.outcome.success)]
     first = list({t.family: t for t in reversed(wanted)}.values())[::-1]
     return (first + [t for t in wanted if t not in first])[:n or len(wanted)]
-
-def read_aloud(
-    episodes: list[Trajectory],
-) -> Reading:
-    "Episodes to read, by the text that they carry."
-    return Reading([(heading(t), [(part.role, part.text) for part in t.text]) for t in episodes])
 
 # %% ../../nbs/09_observe/02_view.ipynb #0c4f4a34
 @dataclass
