@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['SIGNS', 'GENERIC', 'IDENTIFIERS', 'WORLDWIDE', 'NAMES', 'PLACES', 'SOMEBODY', 'SOMETHING', 'PEOPLE', 'QUANTITIES',
-           'Seen', 'inner_arguments', 'whole_arguments', 'by_id', 'flat', 'unwrapped', 'value_in', 'lists_in', 'at',
-           'plural', 'article', 'one_of', 'noun_of', 'key_of', 'kind_of', 'Field', 'Thing', 'Key', 'Reader', 'Changer',
-           'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'make_catalog', 'renamed', 'value_called',
-           'write_catalog', 'read_catalog']
+           'SPELT_OUT', 'Seen', 'inner_arguments', 'whole_arguments', 'by_id', 'flat', 'unwrapped', 'value_in',
+           'lists_in', 'at', 'plural', 'article', 'one_of', 'noun_of', 'key_of', 'kind_of', 'Field', 'Thing', 'Key',
+           'Reader', 'Changer', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'make_catalog', 'renamed',
+           'value_called', 'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
 import json
@@ -138,7 +138,8 @@ def plural(noun: str) -> str:
     "Return the plural of an English noun."
     last = noun.rpartition(" ")[2]
     if last in ("person",): return noun.removesuffix("person") + "people"
-    if last in ("news", "information", "data", "series", "staff"): return noun
+    if last in ("news", "information", "data", "series", "staff", "history"): return noun
+    if " of " in noun: return plural(noun.partition(" of ")[0]) + noun[noun.index(" of "):]
     if re.search(r"[^aeiou]y$", noun): return noun[:-1] + "ies"
     return noun + ("es" if re.search(r"(?:s|x|z|ch|sh)$", noun) else "s")
 
@@ -397,6 +398,7 @@ def make_catalog(
         for path, held in fields.items():
             kind, key = kind_of(path, held, noun) if path else "id" if any("id" in words_of(reader.tool) for reader in readers if reader.gives == noun) else "text", key_of(path.rpartition(".")[2], noun)
             told = next((said for reader in readers if reader.gives == noun and (said := value_called(tools[reader.server][reader.tool]))), "") if not path and kind != "id" else ""
+            if not path and kind != "id" and not told: told = next((f"{noun} {last}" for reader in readers if reader.gives == noun and (last := words_of(reader.tool)[-1]) in ("status", "time", "date")), "")  # what get_flight_status gives is no flight
             label = told or _label(path, noun) if labels[_label(path, noun)] == 1 else " ".join(words_of(path)) or path
             refers = key[0] if kind == "id" and key and key[0] != noun else ""
             found.append(Field(path=path, label=label, kind=kind, refers=refers))
@@ -426,7 +428,10 @@ def _label(path: str, noun: str) -> str:
     own = noun.split()
     if words[:len(own)] == own and len(words) > len(own) and not set(own) & (QUANTITIES | {"time", "date"}): words = words[len(own):]
     if words[:1] in (["is"], ["has"]) and len(words) > 1: words = words[1:]
-    return " ".join(words) or path
+    return SPELT_OUT.get(" ".join(words), " ".join(words)) or path
+
+
+SPELT_OUT = {"dob": "date of birth"}  # labels that a person would not use
 
 
 def _is_person(values: list) -> bool:

@@ -131,6 +131,13 @@ class TableGrammar:
                 if field.kind == wanted and None not in values and len(set(map(str, values))) == len(values) and all(3 <= len(str(value)) <= 40 and re.search(r"[^\W\d_]", str(value)) for value in values): return field.path
         return ""
 
+    def called(self, table: Table, row: dict) -> str:
+        "Return how a person names a row: somebody by the name, anything else with what it is, such as the item Rotavator."
+        thing, key = self.things[table.name], self.key(table)
+        field, name = next(field for field in thing.fields if field.path == key), str(row[key])
+        if field.kind == "person" and not thing.person: return f"the {thing.noun} whose {field.label} is {name}"
+        return name if re.fullmatch(r"[A-ZÀ-Ž]\S*(?: [A-ZÀ-Ž]\S*)+", name) else f"the {thing.noun} {name}"
+
     def parents(self, table: Table) -> Iterator[tuple[str, Table, str]]:
         "Yield the tables that rows of a table refer to: the column, the other table, the column there."
         for column in table.rows[0]:
@@ -150,7 +157,7 @@ class TableGrammar:
                 value = row.get(field.path)
                 if field.path == key or field.kind == "id" or value is None or not is_fact(field.path, value): continue
                 forms = tuple(form for form in field_forms(field, thing) if "{s}" not in form)
-                yield self.ask("field", forms, table, f"SELECT {field.path} FROM {table.name} WHERE {key} = {quoted(row[key])}", value, f"{table.name}.{field.path}", [str(row[key])], x=str(row[key]), f=said_as(field))
+                yield self.ask("field", forms, table, f"SELECT {field.path} FROM {table.name} WHERE {key} = {quoted(row[key])}", value, f"{table.name}.{field.path}", [str(row[key])], x=self.called(table, row), f=said_as(field))
 
     def of_all(self, table: Table) -> Iterator[Question]:
         "Yield questions about a table as a whole: how many, the sum, the largest."
@@ -177,11 +184,11 @@ class TableGrammar:
                 mine = [line for line in table.rows if line.get(column) == row[there]]
                 name, joined = str(row[key]), f"FROM {table.name} WHERE {column} = {quoted(row[there])}" if key == there else f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there} WHERE o.{key} = {quoted(row[key])}"
                 if not mine: continue
-                yield self.ask("count", OF_WHOM, table, f"SELECT COUNT(*) {joined}", len(mine), f"{table.name}>{other.name}", [name], n=thing.plural, o=name)
+                yield self.ask("count", OF_WHOM, table, f"SELECT COUNT(*) {joined}", len(mine), f"{table.name}>{other.name}", [name], n=thing.plural, o=self.called(other, row))
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
                     about, of = f"{table.name}>{other.name}.{field.path}", f"{table.name}.{field.path}" if key == there else f"t.{field.path}"
-                    if field.kind == "number" and len(held) > 1: yield self.ask("sum", SUM_OF, table, f"SELECT SUM({of}) {joined}", round(sum(held), 6), about, [name], n=thing.plural, o=name, f=field.label)
+                    if field.kind == "number" and len(held) > 1: yield self.ask("sum", SUM_OF, table, f"SELECT SUM({of}) {joined}", round(sum(held), 6), about, [name], n=thing.plural, o=self.called(other, row), f=field.label)
 
     def change(self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str) -> Question:
         "Return a question that asks for a change of rows, with a statement that makes it and one that shows it."
@@ -202,7 +209,7 @@ class TableGrammar:
                 if not others or row.get(field.path) is None: continue
                 value = self.rng.choice(others)
                 yield self.change(table, SET, f"UPDATE {table.name} SET {field.path} = {quoted(value)} WHERE {where}", f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {field.path} = {quoted(value)}",
-                                  f"{table.name}.{field.path}", [named], x=named, f=said_as(field), v=str(value))
+                                  f"{table.name}.{field.path}", [named], x=self.called(table, row), f=said_as(field), v=str(value))
             yield self.change(table, DEEDS["delete", 1], f"DELETE FROM {table.name} WHERE {where}", f"SELECT {key} FROM {table.name}", table.name, [named], x=f"the {thing.noun} {named}")
         if not thing.person or not 1 <= len(plain) <= 4: return
         names = [str(row[key]).split() for row in table.rows if len(str(row[key]).split()) == 2]
