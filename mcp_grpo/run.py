@@ -22,7 +22,7 @@ from .env.preflight import preflight
 from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
 from .observe.track import RunLog, configure_run, open_wandb, read_lines, run_overrides, versions
 from .observe.report import Report
-from .observe.view import EPISODES, is_interactive, never_succeeded
+from .observe.view import EPISODES, LivePlot, is_interactive, never_succeeded
 from .rollout.trajectory import Trajectory
 from .task import Task, read_tasks
 
@@ -193,7 +193,7 @@ class Run:
         else: spread.check()
 
     def train(self) -> Iterator:
-        "Yield the steps of reinforcement, each on disk before it is yielded. After an interrupt the steps that were finished are kept, and a second call goes on. What was not measured before is."
+        "Yield the steps of reinforcement, each on disk before it is yielded; in JupyterLab a curve grows below the cell. After an interrupt the steps that were finished are kept, and a second call goes on. What was not measured before is."
         from mcp_grpo.train.health import log_lines
         from mcp_grpo.train.launch import open_trainer
         if not self.known("before"): self.evaluate()
@@ -206,12 +206,14 @@ class Run:
             if self.resumed:
                 log.rewind(self.trainer.steps_done)
                 log.line(f"going on after step {self.trainer.steps_done}")
+        plot = LivePlot()
         try:
             for step in self.trainer.fit():
                 self.measured.pop("after", None)  # what was measured after earlier steps
                 log.step({"step": step.step, **step.metrics, "seconds": step.seconds})
                 log.line(f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left")
                 for found in (*log_lines(step.metrics, step.groups), *step.verdicts): log.line(str(found))
+                plot.update(log.metrics)
                 yield step
         except KeyboardInterrupt:
             log.line(f"stopped after step {self.steps_done}; to go on: mcp-grpo train --run {self.cfg.run} --resume (with papermill: -r run {self.cfg.run} -p resume True)")
@@ -258,6 +260,14 @@ class Run:
         "End the servers and give the folder free; a second call does nothing."
         opened, self._open = self._open, ExitStack()
         opened.close()
+
+    def __repr__(self) -> str:
+        return f"Run {self.cfg.run}: mode {self.cfg.mode}, model {self.cfg.model.name}, {self.steps_done} of {self.cfg.train.steps} steps"
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+        if (self.folder / "config.yaml").is_file(): display(Report(self.folder))
+        else: print(self)
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()

@@ -39,7 +39,7 @@ def test_each_function_of_the_chain_calls_the_next():
         module = re.match(r"(?:[a-z]+\.)+", name)[0].rstrip(".")
         if name.rpartition(".")[0] == module: return getattr(importlib.import_module(f"mcp_grpo.{module}"), name.rpartition(".")[2])
         return getattr(getattr(importlib.import_module(f"mcp_grpo.{module}"), name.split(".")[-2]), name.split(".")[-1])
-    called = {"__call__": "Pass("}  # an object that is called
+    called = {"__call__": "self.run_pass("}  # the learner's `Pass`
     for name, following in zip(names, names[1:]):
         method = following.rpartition(".")[2]
         assert called.get(method, f"{method}(") in inspect.getsource(inspect.unwrap(found(name))), f"{name} does not call {following}"
