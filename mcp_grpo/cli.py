@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['app', 'Servers', 'Tasks', 'Settings', 'Mode', 'Heldout', 'Model', 'RunName', 'serve', 'command', 'show_on_terminal',
-           'counter', 'said', 'tasks', 'check', 'finish', 'train', 'warmstart', 'report', 'evaluate', 'show', 'compare',
-           'call', 'doctor']
+           'counter', 'finite', 'said', 'tasks', 'check', 'finish', 'train', 'warmstart', 'report', 'evaluate', 'show',
+           'compare', 'call', 'doctor']
 
 # %% ../nbs/12_cli.ipynb #efa385ad
 import functools
 import json
 import logging
+import math
 import os
 import sys
 import warnings
@@ -87,6 +88,11 @@ def counter(what: str) -> Callable[[int, int], None]:
         print(f"\r{what}: {done} of {total}, {left:.0f} s left   ", end="" if sys.stderr.isatty() and done < total else "\n", file=sys.stderr, flush=True)
     return count
 
+def finite(value: float | None) -> float | None:
+    "Refuse a number that is not finite, which lies between any two bounds."
+    if value is not None and not math.isfinite(value): raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
+
 def said(line: str) -> None: print(line, flush=True)
 
 Servers = Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")]
@@ -103,10 +109,10 @@ def tasks(
     servers: Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it")],
     out: Annotated[str, Option(help="folder for train.json, validation.json, catalog.json and report.md")] = "tasks",
     only: Annotated[str, Option(help="names of the servers to explore, with commas between; empty: all")] = "",
-    number: Annotated[int, Option(help="most tasks to learn from, per server")] = 240,
-    minutes: Annotated[float, Option(help="most minutes per server")] = 4,
+    number: Annotated[int, Option(help="most tasks to learn from, per server", min=1)] = 240,
+    minutes: Annotated[float, Option(help="most minutes per server", min=0.01, callback=finite)] = 4,
     seeds: Annotated[str, Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}""")] = "",
-    held_out: Annotated[float, Option(help="share of the things that is held out")] = 0.2,
+    held_out: Annotated[float, Option(help="share of the things that is held out", min=0.01, max=0.9, callback=finite)] = 0.2,
     catalog: Annotated[str, Option(help="a corrected catalog.json of an earlier exploration; the tasks are made from it")] = "",
     rephrase: Annotated[str, Option(help="a language model that puts each training question into other words as well: the address of an OpenAI-compatible endpoint, or a model's name at OPENAI_BASE_URL")] = "",
     allow: Annotated[list[str], Option(help="a tool that may be called although nothing says that it only reads; may be given several times")] = (),
@@ -197,8 +203,8 @@ def train(
     heldout: Heldout = "",
     model: Model = "",
     mode: Mode = "cpu",
-    steps: Annotated[int | None, Option(help="optimisation steps; without it as the preset says")] = None,
-    warmstart: Annotated[int, Option(help="supervised steps on the oracle's episodes before the first step; 0: none")] = 0,
+    steps: Annotated[int | None, Option(help="optimisation steps; without it as the preset says", min=0)] = None,
+    warmstart: Annotated[int, Option(help="supervised steps on the oracle's episodes before the first step; 0: none", min=0)] = 0,
     seed: Annotated[int, Option(help="seeds which tasks are drawn and what is sampled")] = 0,
     run: RunName = "",
     settings: Settings = (),
@@ -227,8 +233,8 @@ def warmstart(
     heldout: Heldout = "",
     model: Model = "",
     mode: Mode = "cpu",
-    steps: Annotated[int, Option(help="supervised steps")] = 200,
-    lr: Annotated[float, Option(help="peak learning rate; 0: the usual one of the model")] = 0.0,
+    steps: Annotated[int, Option(help="supervised steps", min=1)] = 200,
+    lr: Annotated[float, Option(help="peak learning rate; 0: the usual one of the model", min=0, callback=finite)] = 0.0,
     seed: Annotated[int, Option(help="seeds the order of the episodes")] = 0,
     run: RunName = "",
     settings: Settings = (),
@@ -266,11 +272,11 @@ def evaluate(
     policy: Annotated[str, Argument(help="the folder of a run, a model's name or folder, a scripted policy (oracle, null, ...), or with --endpoint a model's name there")],
     tasks: Annotated[str, Option(help="the folder that mcp-grpo tasks wrote (its held-out tasks), a task file, or bfcl for the multi-turn part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the packaged ones")] = "",
     servers: Servers = "",
-    rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k")] = 1,
-    temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1")] = None,
+    rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k", min=1)] = 1,
+    temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1", min=0, callback=finite)] = None,
     mode: Annotated[str, Option(help="a preset that says how to sample: evaluation samples as chat assistants are sampled")] = "",
     endpoint: Annotated[str, Option(help="base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY. It reads the compact list of tools, a local model what its template shows: to compare the two, --set rollout.tools_as=compact")] = "",
-    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all")] = 0,
+    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all", min=0)] = 0,
     settings: Settings = (),
 ):
     """Measure how often a policy succeeds, with 95 % intervals: per family, and per number of calls where the tasks say how many a person would need.
@@ -299,7 +305,7 @@ def evaluate(
 def show(
     place: Annotated[str, Argument(help="the folder of a run or of an evaluation, or a .jsonl file of episodes")],
     which: Annotated[str, Option(help="before, warmstart, after, or train; empty: the last held-out episodes")] = "",
-    number: Annotated[int, Option(help="episodes to show; 0: all")] = 3,
+    number: Annotated[int, Option(help="episodes to show; 0: all", min=0)] = 3,
     family: Annotated[str, Option(help="only of this family")] = "",
     task: Annotated[str, Option(help="only of tasks whose id begins so")] = "",
     failed: Annotated[bool, Option("--failed", help="only those without success")] = False,
@@ -321,7 +327,7 @@ def show(
 def compare(
     first: Annotated[str, Argument(help="the folder of a run or of an evaluation")],
     second: Annotated[str, Argument(help="the folder of another one on the same tasks; empty: the first before and after its training")] = "",
-    number: Annotated[int, Option(help="tasks to show that one of the two solves and the other does not")] = 2,
+    number: Annotated[int, Option(help="tasks to show that one of the two solves and the other does not", min=0)] = 2,
 ):
     """Compare two policies on the tasks that both have played, with a paired 95 % interval.
 

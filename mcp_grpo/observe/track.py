@@ -34,8 +34,8 @@ def run_folder(
     start: str | Path = "",  # folder to start from; empty: the working folder
 ) -> Path:  # need not exist
     "The folder of a run. Raises `ConfigError` for a name that would leave `outputs/`."
-    if not run or run != Path(run).name or run.startswith("."):
-        raise ConfigError(f"run: {run!r} cannot name a folder; use letters, digits, '-' and '_'.")
+    if not run or run != Path(run).name or run.startswith(".") or len(run.encode()) > 200:
+        raise ConfigError(f"run: {run[:200]!r} cannot name a folder; use letters, digits, '-' and '_', 200 at most.")
     return project_root(start) / "outputs" / run
 
 # %% ../../nbs/09_observe/00_track.ipynb #7086b7fb
