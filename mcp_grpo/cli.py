@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'Servers', 'Tasks', 'Settings', 'Mode', 'Heldout', 'Model', 'RunName', 'serve', 'command', 'show_on_terminal',
-           'counter', 'finite', 'said', 'tasks', 'check', 'finish', 'train', 'warmstart', 'report', 'evaluate', 'show',
+           'counter', 'finite', 'say', 'tasks', 'check', 'finish', 'train', 'warmstart', 'report', 'evaluate', 'show',
            'compare', 'call', 'doctor']
 
 # %% ../nbs/12_cli.ipynb #efa385ad
@@ -93,7 +93,7 @@ def finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value): raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
-def said(line: str) -> None: print(line, flush=True)
+def say(line: str) -> None: print(line, flush=True)
 
 Servers = Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")]
 Tasks = Annotated[str, Option(help="the folder that mcp-grpo tasks wrote, or a task file with a validation file beside it (else give --heldout too); empty: data/processed of a clone, else the packaged tasks")]
@@ -223,7 +223,7 @@ def train(
     """
     from mcp_grpo import Run
     overrides = ",".join([f"train.warmstart_steps={warmstart}"] * bool(warmstart) + list(settings))
-    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=steps, seed=seed, name=run, resume=resume, wandb=wandb, overrides=overrides, say=said), dry_run)
+    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=steps, seed=seed, name=run, resume=resume, wandb=wandb, overrides=overrides, say=say), dry_run)
 
 
 @command
@@ -251,7 +251,7 @@ def warmstart(
     from mcp_grpo import Run
     overrides = ",".join([f"train.warmstart_steps={steps}", f"train.warmstart_lr={lr}", *settings])
     name = run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}"
-    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=0, seed=seed, name=name, overrides=overrides, say=said))
+    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=0, seed=seed, name=name, overrides=overrides, say=say))
 
 
 @command

@@ -62,6 +62,8 @@ class Run:
         say: Callable[[str], None] = print,  # receives each line of the log
         **settings,  # any other setting
     ):
+        for parameter, value in {"resume": resume, "wandb": wandb}.items():  # papermill reads `-p wandb no` as a text, which counts as true
+            if not isinstance(value, bool): raise ConfigError(f"{parameter}: {value!r} is neither True nor False.")
         load_dotenv()
         given = [*([overrides] if overrides else []), *settings_text(settings)]
         given = ",".join(given) if resume else run_overrides(str(servers), str(tasks), str(heldout), given)

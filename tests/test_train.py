@@ -1,5 +1,6 @@
 "The main job, small: what it prints, what it leaves on disk, and what an interrupt or a kill leaves."
 import json, os, random, signal, subprocess, sys, time
+from pathlib import Path
 
 import kills
 import psutil
@@ -103,16 +104,22 @@ def test_the_preset_vllm(run_notebook, tmp_path):
     assert "vLLM samples, in this process" in (tmp_path/"outputs/test/training.log").read_text()
 
 
+def processes_after_two_steps(job: subprocess.Popen, metrics: Path) -> list[psutil.Process]:
+    "The processes that a run has started, once it has made two steps."
+    deadline = time.monotonic() + 900
+    while len(read_lines(metrics)) < 2:
+        assert job.poll() is None and time.monotonic() < deadline, "it ended before its second step"
+        time.sleep(0.2)
+    return psutil.Process(job.pid).children(recursive=True)
+
+
 def test_interrupt_keeps_finished_steps_leaves_no_process_and_can_be_resumed(run_notebook, tmp_path):
     command = train_command(tmp_path, {}, [*TINY, "train.steps=500", "servers.transport=stdio", "evaluate.tasks=2"])
     def heed(): signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell starts in the background ignores interrupts, and so would its children
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed)
-    metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 900
+    metrics = tmp_path/"outputs/test/metrics.jsonl"
     try:
-        while len(read_lines(metrics)) < 2:
-            assert job.poll() is None and time.monotonic() < deadline, "it ended before its second step"
-            time.sleep(0.2)
-        family = psutil.Process(job.pid).children(recursive=True)
+        family = processes_after_two_steps(job, metrics)
         assert sum("mcp_grpo.servers" in command for command in commands(family)) > 1  # the servers were really there, beside what they are forked from
         os.kill(job.pid, signal.SIGINT)
         assert job.wait(300) != 0
@@ -168,12 +175,9 @@ def test_what_ends_the_command_ends_the_run(ended_by, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     def heed(): signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup starts ignores it, and so would its children
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed, env=environment)
-    metrics, deadline = tmp_path/"outputs/test/metrics.jsonl", time.monotonic() + 900
+    metrics = tmp_path/"outputs/test/metrics.jsonl"
     try:
-        while len(read_lines(metrics)) < 2:
-            assert job.poll() is None and time.monotonic() < deadline, "it ended before its second step"
-            time.sleep(0.2)
-        family = psutil.Process(job.pid).children(recursive=True)
+        family = processes_after_two_steps(job, metrics)
         assert sum("mcp_grpo.servers" in command for command in commands(family)) > 1
         job.send_signal(ended_by)
         assert job.wait(300) == (130 if ended_by == signal.SIGHUP else -9)

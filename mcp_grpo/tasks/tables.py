@@ -210,7 +210,7 @@ class TableGrammar:
                 value = self.rng.choice(others)
                 yield self.change(table, SET, f"UPDATE {table.name} SET {field.path} = {quoted(value)} WHERE {where}", f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {field.path} = {quoted(value)}",
                                   f"{table.name}.{field.path}", [named], x=self.called(table, row), f=said_as(field), v=str(value))
-            yield self.change(table, DEEDS["delete", 1], f"DELETE FROM {table.name} WHERE {where}", f"SELECT {key} FROM {table.name}", table.name, [named], x=f"the {thing.noun} {named}")
+            yield self.change(table, DEEDS["delete", 1], f"DELETE FROM {table.name} WHERE {where}", f"SELECT {key} FROM {table.name}", table.name, [named], x=name if (name := self.called(table, row)).startswith("the ") else f"the {thing.noun} {name}")
         if not thing.person or not 1 <= len(plain) <= 4: return
         names = [str(row[key]).split() for row in table.rows if len(str(row[key]).split()) == 2]
         for _ in range(30 if names else 0):
