@@ -37,6 +37,7 @@ train: $(READY)
 test: export PYTHONDONTWRITEBYTECODE =   # hundreds of processes import the same packages: they are compiled once
 test: $(FULL)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/nbdev_test --path nbs --n_workers 2
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal
 

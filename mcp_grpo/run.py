@@ -36,15 +36,21 @@ def settings_text(
         fitting = [field for field in known if name in (field.rpartition(".")[2], field.replace(".", "_"))]
         if not fitting:
             said = unknown_field(name, Config)
-            if "here it is" not in said: said = f"there is no such setting{nearest(name, (field.rpartition('.')[2] for field in known))}"
+            if "here it is" not in said:
+                said = f"there is no such setting{nearest(name, (field.rpartition('.')[2] for field in known))}"
             raise ConfigError(f"{name}: {said}")
-        if len(fitting) > 1: raise ConfigError(f"{name}: several settings have this name; write {' or '.join(field.replace('.', '_') for field in fitting)}.")
+        if len(fitting) > 1:
+            raise ConfigError(
+                f"{name}: several settings have this name; write "
+                f"{' or '.join(field.replace('.', '_') for field in fitting)}."
+            )
         found.append(f"{fitting[0]}={json.dumps(value)}")
     return found
 
 # %% ../nbs/11_run.ipynb #cd6e59e7
 class Run:
     "A training: its settings, folder, tasks, servers, policy, engine and log."
+
     def __init__(
         self,
         mode: str = "cpu",  # the preset, by name or path
@@ -62,8 +68,12 @@ class Run:
         say: Callable[[str], None] = print,  # receives each line of the log
         **settings,  # any other setting
     ):
-        for parameter, value in {"resume": resume, "wandb": wandb}.items():  # papermill reads `-p wandb no` as a text, which counts as true
-            if not isinstance(value, bool): raise ConfigError(f"{parameter}: {value!r} is neither True nor False.")
+        for parameter, value in {
+            "resume": resume,
+            "wandb": wandb,
+        }.items():  # papermill reads `-p wandb no` as a text, which counts as true
+            if not isinstance(value, bool):
+                raise ConfigError(f"{parameter}: {value!r} is neither True nor False.")
         load_dotenv()
         given = [*([overrides] if overrides else []), *settings_text(settings)]
         given = ",".join(given) if resume else run_overrides(str(servers), str(tasks), str(heldout), given)
@@ -83,16 +93,25 @@ class Run:
     def tasks(self) -> dict[str, list[Task]]:
         "The tasks as their files have them: train, heldout."
         files = {"train": self.cfg.data.train, "heldout": self.cfg.data.heldout}
-        found = {name: read_tasks(find_path(file, "task file"), self.cfg.data.server_names) for name, file in files.items()}
+        found = {
+            name: read_tasks(find_path(file, "task file"), self.cfg.data.server_names) for name, file in files.items()
+        }
         self.data = {name: {"file": file, "tasks": len(found[name])} for name, file in files.items()}
         return found
 
     def check(self) -> "Run":
         "Find what can be wrong before a model is loaded; a second call does nothing. Raises a `UserError`."
-        if self.checked: return self
+        if self.checked:
+            return self
         cfg = self.cfg
-        self.say(f"{len(self.tasks['train'])} tasks to learn from ({cfg.data.train}), {len(self.tasks['heldout'])} held out ({cfg.data.heldout})")
-        for name in self.tasks: self.tasks[name] = complete_tasks_sync(self.tasks[name], self.pool, self.data[name]["file"], cfg.data.server_names)
+        self.say(
+            f"{len(self.tasks['train'])} tasks to learn from ({cfg.data.train}), {len(self.tasks['heldout'])} "
+            f"held out ({cfg.data.heldout})"
+        )
+        for name in self.tasks:
+            self.tasks[name] = complete_tasks_sync(
+                self.tasks[name], self.pool, self.data[name]["file"], cfg.data.server_names
+            )
         checked = preflight(cfg, self.pool, self.tasks["train"], self.tasks["heldout"])
         cfg.servers.pins = checked.digests  # written to config.yaml: starting this run approves these tool definitions
         self.say(str(checked))
@@ -104,6 +123,7 @@ class Run:
         from mcp_grpo.train.memory import check_memory
         from mcp_grpo.train.trainer import check_algorithm, count_steps
         from mcp_grpo.train.warmstart import settle_room
+
         check_algorithm(cfg)
         self.plan = plan_run(cfg)
         cfg.train.steps = count_steps(cfg.train, self.tasks["train"])
@@ -123,8 +143,10 @@ class Run:
         from transformers.utils.logging import disable_progress_bar
 
         from mcp_grpo.model.policy import open_policy
+
         self.check()
-        if not is_interactive(): disable_progress_bar()
+        if not is_interactive():
+            disable_progress_bar()
         torch.manual_seed(self.cfg.seed)
         return open_policy(self.cfg, self.plan)
 
@@ -132,6 +154,7 @@ class Run:
     def engine(self):
         "What samples from the policy."
         from mcp_grpo.rollout.engine import open_engine
+
         return open_engine(self.cfg, self.policy)
 
     @cached_property
@@ -141,14 +164,26 @@ class Run:
         log = RunLog(self.folder, cfg, self.say, resume=self.resumed)
         self._open.callback(log.close)
         log.also = open_wandb(self.wandb, cfg, self.folder)
-        if log.also: log.line(f"tracked in Weights & Biases ({log.also.mode})")
-        log.write("training.log", [f"{self.data['train']['tasks']} tasks to learn from ({cfg.data.train}), {self.data['heldout']['tasks']} held out ({cfg.data.heldout})"])  # `check` has said so
+        if log.also:
+            log.line(f"tracked in Weights & Biases ({log.also.mode})")
+        log.write(
+            "training.log",
+            [
+                (
+                    f"{self.data['train']['tasks']} tasks to learn from ({cfg.data.train}), "
+                    f"{self.data['heldout']['tasks']} held out ({cfg.data.heldout})"
+                )
+            ],
+        )  # `check` has said so
         instructions = self.pool.instructions()
         for text in dict.fromkeys(instructions.values()):
             log.line(f"{', '.join(server for server in instructions if instructions[server] == text)}: {text[:300]}")
-        log.line(f"{cfg.run}: {self.policy.name}, {self.policy.count() / 1e6:.2f} M parameters, {cfg.train.steps} steps")
+        log.line(
+            f"{cfg.run}: {self.policy.name}, {self.policy.count() / 1e6:.2f} M parameters, {cfg.train.steps} steps"
+        )
         for note in (*self.plan.notes, engine.note):
-            if note: log.line(note)
+            if note:
+                log.line(note)
         return log
 
     @property
@@ -157,14 +192,27 @@ class Run:
         return self.trainer.steps_done if self.trainer else 0
 
     def evaluate(self) -> Evaluation:
-        "Play all held-out tasks once, and keep the episodes under the stage that the run has reached: before, warmstart, after."
+        """Play all held-out tasks once, and keep the episodes under the stage that the run has reached: before,
+        warmstart, after."""
         from mcp_grpo.train.health import named_shortage
+
         log, when = self.log, "after" if self.steps_done else "warmstart" if self.warm_seconds else "before"
-        with named_shortage("sampling"): found = evaluate(self.engine, self.tasks["heldout"], self.pool, self.chat, self.cfg.evaluate, self.cfg.rollout, run=when, seed=self.cfg.seed)
+        with named_shortage("sampling"):
+            found = evaluate(
+                self.engine,
+                self.tasks["heldout"],
+                self.pool,
+                self.chat,
+                self.cfg.evaluate,
+                self.cfg.rollout,
+                run=when,
+                seed=self.cfg.seed,
+            )
         self.measured[when] = found
         log.heldout(when, found.trajectories)
         for name, source in self.checked.heldout.items():
-            if (part := found.of(source=source)).units: log.line(f"{when}: {name} success {part}")
+            if (part := found.of(source=source)).units:
+                log.line(f"{when}: {name} success {part}")
         return found
 
     def known(self, when: str) -> Evaluation | None:
@@ -174,37 +222,64 @@ class Run:
         return self.measured.get(when)
 
     def warm_start(self) -> None:
-        "Learn to write what the oracle writes, for `train.warmstart_steps` steps; a resumed run loads what it had learnt."
+        """Learn to write what the oracle writes, for `train.warmstart_steps` steps; a resumed run loads what it had
+        learnt."""
         from mcp_grpo.train.warmstart import load_warm_start, publish_to, warm_start
-        if not self.cfg.train.warmstart_steps or self.warm_seconds: return
-        if not self.known("before"): self.evaluate()
+
+        if not self.cfg.train.warmstart_steps or self.warm_seconds:
+            return
+        if not self.known("before"):
+            self.evaluate()
         log, began = self.log, time.perf_counter()
         if not (self.resumed and load_warm_start(self.cfg, self.policy, self.folder)):
-            log.line(str(warm_start(self.cfg, self.policy, self.pool, self.chat, self.tasks["train"], self.folder, log.line)))
+            log.line(
+                str(warm_start(self.cfg, self.policy, self.pool, self.chat, self.tasks["train"], self.folder, log.line))
+            )
         publish_to(self.engine, self.policy, self.chat, self.tasks["train"])
         self.warm_seconds = time.perf_counter() - began
 
     def _look_for_spread(self) -> None:
-        "Play the first groups; without any difference between rewards the run is stopped, or, where the warm start has taught everything, makes no step."
+        """Play the first groups; without any difference between rewards the run is stopped, or, where the warm start
+        has taught everything, makes no step."""
         from mcp_grpo.train.warmstart import look_for_spread
+
         spread = look_for_spread(self.cfg, self.engine, self.pool, self.chat, self.tasks["train"])
         self.log.line(str(spread))
         if self.warm_seconds and spread.solved:
             self.log.line("the warm start has taught all that these tasks can teach: no step of reinforcement is made")
             self.cfg.train.steps = 0
-        else: spread.check()
+        else:
+            spread.check()
 
     def train(self) -> Iterator:
-        "Yield the steps of reinforcement, each on disk before it is yielded; in JupyterLab a curve grows below the cell. After an interrupt the steps that were finished are kept, and a second call goes on. What was not measured before is."
+        """Yield the steps of reinforcement, each on disk before it is yielded; in JupyterLab a curve grows below the
+        cell. After an interrupt the steps that were finished are kept, and a second call goes on. What was not
+        measured before is."""
         from mcp_grpo.train.health import log_lines
         from mcp_grpo.train.launch import open_trainer
-        if not self.known("before"): self.evaluate()
+
+        if not self.known("before"):
+            self.evaluate()
         self.warm_start()
-        if self.warm_seconds and not self.known("warmstart"): self.evaluate()
+        if self.warm_seconds and not self.known("warmstart"):
+            self.evaluate()
         log = self.log
         if self.trainer is None:
-            if not self.steps_before and self.cfg.train.steps: self._look_for_spread()
-            self.trainer = open_trainer(self.cfg, self.plan, self.policy, self.engine, self.pool, self.chat, self.tasks["train"], self.folder, self.resumed, log.rollout, log.line)
+            if not self.steps_before and self.cfg.train.steps:
+                self._look_for_spread()
+            self.trainer = open_trainer(
+                self.cfg,
+                self.plan,
+                self.policy,
+                self.engine,
+                self.pool,
+                self.chat,
+                self.tasks["train"],
+                self.folder,
+                self.resumed,
+                log.rollout,
+                log.line,
+            )
             if self.resumed:
                 log.rewind(self.trainer.steps_done)
                 log.line(f"going on after step {self.trainer.steps_done}")
@@ -213,17 +288,25 @@ class Run:
             for step in self.trainer.fit():
                 self.measured.pop("after", None)  # what was measured after earlier steps
                 log.step({"step": step.step, **step.metrics, "seconds": step.seconds})
-                log.line(f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left")
-                for found in (*log_lines(step.metrics, step.groups), *step.verdicts): log.line(str(found))
+                log.line(
+                    f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left"
+                )
+                for found in (*log_lines(step.metrics, step.groups), *step.verdicts):
+                    log.line(str(found))
                 plot.update(log.metrics)
                 yield step
         except KeyboardInterrupt:
-            log.line(f"stopped after step {self.steps_done}; to go on: mcp-grpo train --run {self.cfg.run} --resume (with papermill: -r run {self.cfg.run} -p resume True)")
-            if not is_interactive(): raise
+            log.line(
+                f"stopped after step {self.steps_done}; to go on: mcp-grpo train --run {self.cfg.run} --resume "
+                f"(with papermill: -r run {self.cfg.run} -p resume True)"
+            )
+            if not is_interactive():
+                raise
 
     def save(self) -> Path:
         "Write the trained policy as a Hugging Face folder, which can be given as `model`."
         from mcp_grpo.train.checkpoint import export_model
+
         place = self.folder / "model"
         shutil.rmtree(place, ignore_errors=True)  # written before the run was resumed
         export_model(self.policy, place)
@@ -231,31 +314,65 @@ class Run:
         return place
 
     def report(self) -> Report:
-        "Say what changed, write result.json, and return what the run's folder shows. The held-out tasks are played again if steps were made since."
+        """Say what changed, write result.json, and return what the run's folder shows. The held-out tasks are played
+        again if steps were made since."""
         log, heldout = self.log, self.checked.heldout
-        before, warmed = self.known("before") or self.evaluate(), self.known("warmstart") or (self.evaluate() if self.warm_seconds and not self.steps_done else None)
-        if self.steps_done: after = self.measured.get("after") or self.evaluate()
+        before, warmed = (
+            self.known("before") or self.evaluate(),
+            self.known("warmstart") or (self.evaluate() if self.warm_seconds and not self.steps_done else None),
+        )
+        if self.steps_done:
+            after = self.measured.get("after") or self.evaluate()
         else:
             after = warmed or before
             log.heldout("after", after.trajectories)
-            log.line(f"after: no step was made, so the figures are those {'of the warm start' if warmed else 'from before'}")
-        for family in never_succeeded(self.folder / "trajectories.jsonl"): log.line(str(family))
+            log.line(
+                f"after: no step was made, so the figures are those {'of the warm start' if warmed else 'from before'}"
+            )
+        for family in never_succeeded(self.folder / "trajectories.jsonl"):
+            log.line(str(family))
         sets = [(name, before.of(source=source), after.of(source=source)) for name, source in heldout.items()]
         for name, old, new in sets:
-            if new.units: log.line(f"change, {name}: {new.compare(old)}")
-        if warmed and (harm := harm_done(warmed.of(source=heldout["heldout"]), after.of(source=heldout["heldout"]))): log.line(harm)
+            if new.units:
+                log.line(f"change, {name}: {new.compare(old)}")
+        if warmed and (harm := harm_done(warmed.of(source=heldout["heldout"]), after.of(source=heldout["heldout"]))):
+            log.line(harm)
         self._write_result(sets, warmed, after)
         return Report(self.folder)
 
-    def _write_result(self, sets: list[tuple[str, Evaluation, Evaluation]], warmed: Evaluation | None, after: Evaluation) -> None:
+    def _write_result(
+        self, sets: list[tuple[str, Evaluation, Evaluation]], warmed: Evaluation | None, after: Evaluation
+    ) -> None:
         "Write result.json."
         cfg, heldout, wall = self.cfg, self.checked.heldout, time.perf_counter() - self.started
-        warm = {"steps": cfg.train.warmstart_steps, "wall_s": round(self.warm_seconds, 1), **{name: warmed.of(source=source).summary() for name, source in heldout.items()},
-                "difference": {name: after.of(source=source).compare(warmed.of(source=source)) for name, source in heldout.items()}} if warmed else None
-        self.log.result({"mode": cfg.mode, "model": cfg.model.name, "data": self.data, "seed": cfg.seed, "steps": len(self.log.metrics), "wall_s": round(wall, 1),
-                         **{name: {"before": old.summary(), "after": new.summary()} for name, old, new in sets}, "warmstart": warm,
-                         "difference": {name: new.compare(old) for name, old, new in sets}, "reward_curve": [m["reward"] for m in self.log.metrics],
-                         "servers": self.pool.instructions(), "versions": versions()})
+        warm = (
+            {
+                "steps": cfg.train.warmstart_steps,
+                "wall_s": round(self.warm_seconds, 1),
+                **{name: warmed.of(source=source).summary() for name, source in heldout.items()},
+                "difference": {
+                    name: after.of(source=source).compare(warmed.of(source=source)) for name, source in heldout.items()
+                },
+            }
+            if warmed
+            else None
+        )
+        self.log.result(
+            {
+                "mode": cfg.mode,
+                "model": cfg.model.name,
+                "data": self.data,
+                "seed": cfg.seed,
+                "steps": len(self.log.metrics),
+                "wall_s": round(wall, 1),
+                **{name: {"before": old.summary(), "after": new.summary()} for name, old, new in sets},
+                "warmstart": warm,
+                "difference": {name: new.compare(old) for name, old, new in sets},
+                "reward_curve": [m["reward"] for m in self.log.metrics],
+                "servers": self.pool.instructions(),
+                "versions": versions(),
+            }
+        )
         self.log.line(f"finished in {wall:.0f} s; results are in outputs/{cfg.run}/")
 
     def close(self) -> None:
@@ -264,12 +381,21 @@ class Run:
         opened.close()
 
     def __repr__(self) -> str:
-        return f"Run {self.cfg.run}: mode {self.cfg.mode}, model {self.cfg.model.name}, {self.steps_done} of {self.cfg.train.steps} steps"
+        return (
+            f"Run {self.cfg.run}: mode {self.cfg.mode}, model {self.cfg.model.name}, {self.steps_done} of "
+            f"{self.cfg.train.steps} steps"
+        )
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
-        if (self.folder / "config.yaml").is_file(): display(Report(self.folder))
-        else: print(self)
 
-    def __enter__(self): return self
-    def __exit__(self, *error): self.close()
+        if (self.folder / "config.yaml").is_file():
+            display(Report(self.folder))
+        else:
+            print(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()

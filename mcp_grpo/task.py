@@ -16,7 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import AfterValidator, AliasGenerator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasGenerator,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from typing_extensions import NotRequired, TypedDict
 
@@ -33,15 +47,35 @@ class TaskError(UserError, ValueError):
 @dataclass(frozen=True)
 class OfferedTool:
     "One tool as the policy sees it, and the real tool behind it."
+
     server: str = Field(description="name of its server")
     tool: str = Field(description="the tool's real name on the server")
     name: str = Field(description="the name shown to the policy")
     description: str = Field(description="a few words, shown to the policy")
     arguments: dict[str, str] = Field(default_factory=dict, description="shown argument name -> real argument name")
-    fixed: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda fixed: not fixed, description="real argument name -> value, never shown")
-    changes_state: StrictBool = Field(False, exclude_if=lambda changes: not changes, description="a call leaves something behind; success allows it only where the task needs it")
-    fails_first: StrictInt = Field(0, ge=0, exclude_if=lambda times: not times, description="so many first calls of an episode are answered with an error that asks to try again, and do not reach the server")
-    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False, description="the server's JSON schema of the real arguments, where it is known; never written to a file")
+    fixed: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=lambda fixed: not fixed, description="real argument name -> value, never shown"
+    )
+    changes_state: StrictBool = Field(
+        False,
+        exclude_if=lambda changes: not changes,
+        description="a call leaves something behind; success allows it only where the task needs it",
+    )
+    fails_first: StrictInt = Field(
+        0,
+        ge=0,
+        exclude_if=lambda times: not times,
+        description=(
+            "so many first calls of an episode are answered with an error that asks to try again, and do not reach "
+            "the server"
+        ),
+    )
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        exclude=True,
+        repr=False,
+        description="the server's JSON schema of the real arguments, where it is known; never written to a file",
+    )
 
     @property
     def real_name(self) -> str:
@@ -51,7 +85,17 @@ class OfferedTool:
 # %% ../nbs/00_core/02_task.ipynb #3e673392
 COMPLEXITIES = {"simple": 5, "moderate": 8, "complex": 10}  # default max_turns
 KEEP_UNKNOWN = ConfigDict(extra="allow")
-GROUND_TRUTH = ("task_id", "complexity", "max_turns", "success", "tool_sequence", "limits", "final_reference", "state_check", "judge_rubric")  # fields of a row's ground truth
+GROUND_TRUTH = (
+    "task_id",
+    "complexity",
+    "max_turns",
+    "success",
+    "tool_sequence",
+    "limits",
+    "final_reference",
+    "state_check",
+    "judge_rubric",
+)  # fields of a row's ground truth
 EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms")  # fields of its extra_info
 CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all that are given must hold
 
@@ -61,9 +105,15 @@ def check_finite(
     field: str = "",  # its name, for the error
 ) -> None:
     "Refuse a number that is not finite. Raises `ValueError`, which names its place."
-    if isinstance(value, float) and not math.isfinite(value): raise ValueError(f"{field}{': ' if field else ''}{value} is not a finite number; write the value that is meant, or leave the row out.")
-    for name, part in value.items() if isinstance(value, dict) else (): check_finite(part, f"{field}.{name}".lstrip("."))
-    for i, part in enumerate(value) if isinstance(value, list) else (): check_finite(part, f"{field}[{i}]")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(
+            f"{field}{': ' if field else ''}{value} is not a finite number; write the value that is meant, or "
+            "leave the row out."
+        )
+    for name, part in value.items() if isinstance(value, dict) else ():
+        check_finite(part, f"{field}.{name}".lstrip("."))
+    for i, part in enumerate(value) if isinstance(value, list) else ():
+        check_finite(part, f"{field}[{i}]")
 
 
 def texts_and_numbers(
@@ -71,15 +121,25 @@ def texts_and_numbers(
     field: str = "",  # prefix of the error text, such as "success.values: "
 ) -> list:
     "Return `values` unchanged if it is a non-empty list of texts and numbers. Raises `ValueError`."
-    if isinstance(values, list) and values and all(isinstance(v, (str, int, float)) and not isinstance(v, bool) and str(v).strip() for v in values): return values
+    if (
+        isinstance(values, list)
+        and values
+        and all(isinstance(v, (str, int, float)) and not isinstance(v, bool) and str(v).strip() for v in values)
+    ):
+        return values
     raise ValueError(f"{field}{reprlib.repr(values)} should be a non-empty list of texts and numbers.")
 
 
-Values = Annotated[list, AfterValidator(texts_and_numbers), Field(json_schema_extra={"minItems": 1, "items": {"type": ["string", "number"]}})]
+Values = Annotated[
+    list,
+    AfterValidator(texts_and_numbers),
+    Field(json_schema_extra={"minItems": 1, "items": {"type": ["string", "number"]}}),
+]
 
 
 class Message(TypedDict):
     "One message of the prompt."
+
     __pydantic_config__ = KEEP_UNKNOWN
     role: str
     content: str
@@ -87,46 +147,108 @@ class Message(TypedDict):
 
 class Success(TypedDict):
     "How success is decided."
+
     __pydantic_config__ = KEEP_UNKNOWN
     kind: Literal["answer", "unknown", "state", "calls"]
     values: NotRequired[Annotated[Any, Field(description="what the answer must state, in order")]]
-    words: NotRequired[Annotated[list[str], Field(description="words and signs, such as units, that may stand beside the values; `$` where the row has none")]]
+    words: NotRequired[
+        Annotated[
+            list[str],
+            Field(
+                description=(
+                    "words and signs, such as units, that may stand beside the values; `$` where the row has none"
+                )
+            ),
+        ]
+    ]
     any_order: NotRequired[Annotated[StrictBool, Field(description="the values may come in any order")]]
     evidence: NotRequired[Annotated[StrictBool, Field(description="the needed calls must have been made, too")]]
-    must_call_tool: NotRequired[Annotated[str | list[str], Field(description="the tools that must have been called, each written server.tool")]]
-    tolerance: NotRequired[Annotated[float, Field(ge=0, lt=1, description="how far a number may be from its value, as a share of it; 0.01 is one per cent")]]
+    must_call_tool: NotRequired[
+        Annotated[str | list[str], Field(description="the tools that must have been called, each written server.tool")]
+    ]
+    tolerance: NotRequired[
+        Annotated[
+            float,
+            Field(
+                ge=0, lt=1, description="how far a number may be from its value, as a share of it; 0.01 is one per cent"
+            ),
+        ]
+    ]
 
 
 class Call(TypedDict):
     "A call that is needed to solve the task."
+
     __pydantic_config__ = KEEP_UNKNOWN
-    step: NotRequired[Annotated[StrictInt, Field(description="position in the order; calls with the same step may come in any order")]]
+    step: NotRequired[
+        Annotated[StrictInt, Field(description="position in the order; calls with the same step may come in any order")]
+    ]
     server: str
     tool: str
     params: dict[str, Any]
-    expect_error: NotRequired[Annotated[StrictBool, Field(description="the server should refuse this call; the refusal is the evidence")]]
+    expect_error: NotRequired[
+        Annotated[StrictBool, Field(description="the server should refuse this call; the refusal is the evidence")]
+    ]
     any_params: NotRequired[Annotated[StrictBool, Field(description="the arguments do not matter")]]
-    shows: NotRequired[Annotated[str | int | float, Field(description="a value that the call's result must hold; its arguments do not matter")]]
-    tolerance: NotRequired[Annotated[float, Field(ge=0, lt=1, description="how far a number in the result may be from `shows`, as a share of it")]]
+    shows: NotRequired[
+        Annotated[
+            str | int | float,
+            Field(description="a value that the call's result must hold; its arguments do not matter"),
+        ]
+    ]
+    tolerance: NotRequired[
+        Annotated[
+            float, Field(ge=0, lt=1, description="how far a number in the result may be from `shows`, as a share of it")
+        ]
+    ]
 
 
 class StateCheck(TypedDict):
     "What the server must hold at the end of an episode."
+
     __pydantic_config__ = KEEP_UNKNOWN
     server: str
     tool: Annotated[str, Field(description="the tool that reads the state")]
     params: Annotated[dict[str, Any], Field(description="its arguments")]
     write_tool: Annotated[str, Field(description="the tool whose use changes the state; it must be on offer")]
     contains: NotRequired[Annotated[Values, Field(description="what was added must state these values")]]
-    path: NotRequired[Annotated[str, Field(description="the part of the tool's JSON that is looked at, such as loans[].book_id; empty: all of it")]]
+    path: NotRequired[
+        Annotated[
+            str,
+            Field(
+                description="the part of the tool's JSON that is looked at, such as loans[].book_id; empty: all of it"
+            ),
+        ]
+    ]
     equals: NotRequired[Annotated[Any, Field(description="what that part must be at the end")]]
-    count: NotRequired[Annotated[StrictInt, Field(description="how many more items it must hold than at the start, or by how much its number must have grown")]]
-    function: NotRequired[Annotated[str, Field(pattern=r"^[\w.]+:\w+$", description="module:function of your own; called with that part at the start and at the end, it returns whether the change is right")]]
+    count: NotRequired[
+        Annotated[
+            StrictInt,
+            Field(
+                description=(
+                    "how many more items it must hold than at the start, or by how much its number must have grown"
+                )
+            ),
+        ]
+    ]
+    function: NotRequired[
+        Annotated[
+            str,
+            Field(
+                pattern=r"^[\w.]+:\w+$",
+                description=(
+                    "module:function of your own; called with that part at the start and at the end, it returns "
+                    "whether the change is right"
+                ),
+            ),
+        ]
+    ]
 
 # %% ../nbs/00_core/02_task.ipynb #612f2a1c
 def _short_answer(value: Any) -> Any:
     "An answer as a list of values, or None."
-    for part in value if isinstance(value, list) else [value]: check_finite(part)
+    for part in value if isinstance(value, list) else [value]:
+        check_finite(part)
     return value if value is None else texts_and_numbers(value if isinstance(value, list) else [value])
 
 
@@ -137,38 +259,86 @@ def _names(value: Any) -> Any:
 
 class ShortRow(BaseModel):
     "A question, its answer or the change that it asks for, and the servers to ask."
-    model_config = KEEP_UNKNOWN | ConfigDict(json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["state_check"]}]})
+
+    model_config = KEEP_UNKNOWN | ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["state_check"]}]}
+    )
     question: str = Field(min_length=1, description="what the policy is asked")
-    answer: Annotated[Any, AfterValidator(_short_answer)] = Field(None, description="a text, a number or a list of them; null: no tool can tell; left out where there is a state_check", json_schema_extra={"type": ["string", "number", "array", "null"]})
-    servers: Annotated[list[str], BeforeValidator(_names)] = Field(["*"], description="servers of which all tools are offered; without it all that are configured")
-    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold at the end of an episode: the row asks for a change")
-    calls: StrictInt | None = Field(None, ge=0, description="calls that a person would need; evaluations report success by their number, and the default of `max_turns` leaves room for them")
+    answer: Annotated[Any, AfterValidator(_short_answer)] = Field(
+        None,
+        description="a text, a number or a list of them; null: no tool can tell; left out where there is a state_check",
+        json_schema_extra={"type": ["string", "number", "array", "null"]},
+    )
+    servers: Annotated[list[str], BeforeValidator(_names)] = Field(
+        ["*"], description="servers of which all tools are offered; without it all that are configured"
+    )
+    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(
+        None, description="what a server must hold at the end of an episode: the row asks for a change"
+    )
+    calls: StrictInt | None = Field(
+        None,
+        ge=0,
+        description=(
+            "calls that a person would need; evaluations report success by their number, and the default of "
+            "`max_turns` leaves room for them"
+        ),
+    )
     task_id: str = Field("", description="unique within a file; without it a digest of question and servers")
     family: str = Field("", description="tasks of one family are solved in the same way")
-    complexity: Literal["simple", "moderate", "complex"] = Field("moderate", description="rough number of steps; gives `max_turns` its default")
+    complexity: Literal["simple", "moderate", "complex"] = Field(
+        "moderate", description="rough number of steps; gives `max_turns` its default"
+    )
     max_turns: StrictInt | None = Field(None, ge=1, description="largest number of policy turns in an episode")
-    words: Annotated[list[str] | None, BeforeValidator(_names)] = Field(None, description="words and signs, such as units, that may stand beside the values")
+    words: Annotated[list[str] | None, BeforeValidator(_names)] = Field(
+        None, description="words and signs, such as units, that may stand beside the values"
+    )
     any_order: StrictBool = Field(False, description="the values may come in any order")
     pair: str = Field("", description="tasks with the same pair are scored together")
     data_source: str = Field("mcp_grpo/train", description="name of the data set")
 
     @model_validator(mode="after")
     def _answer_or_change(self):
-        if self.state_check is None and "answer" not in self.model_fields_set: raise ValueError("answer: the field is missing; a row that asks for a change has a state_check in its place.")
-        if self.state_check and self.answer is not None: raise ValueError("answer: a row with a state_check is scored by the state alone; leave the answer out.")
+        if self.state_check is None and "answer" not in self.model_fields_set:
+            raise ValueError(
+                "answer: the field is missing; a row that asks for a change has a state_check in its place."
+            )
+        if self.state_check and self.answer is not None:
+            raise ValueError("answer: a row with a state_check is scored by the state alone; leave the answer out.")
         return self
 
     def full(self) -> dict:
         "The row in SkyRL's format."
-        success = {"kind": "state"} if self.state_check else {"kind": "unknown"} if self.answer is None else {"kind": "answer", "values": self.answer}
-        if self.words is not None: success["words"] = self.words
-        if self.any_order: success["any_order"] = True
-        truth = {"task_id": self.task_id or task_digest(self.question, self.servers), "complexity": self.complexity, "success": success}
-        if self.state_check: truth["state_check"] = self.state_check
-        if self.max_turns or self.calls: truth["max_turns"] = self.max_turns or max(COMPLEXITIES[self.complexity], self.calls + 2)
-        extra = {"family": self.family, "pair": self.pair, "all_tools_of": self.servers} | (self.model_extra or {}) | ({"calls": self.calls} if self.calls else {})
-        return {"data_source": self.data_source, "prompt": [{"role": "user", "content": self.question}],
-                "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": extra}
+        success = (
+            {"kind": "state"}
+            if self.state_check
+            else {"kind": "unknown"}
+            if self.answer is None
+            else {"kind": "answer", "values": self.answer}
+        )
+        if self.words is not None:
+            success["words"] = self.words
+        if self.any_order:
+            success["any_order"] = True
+        truth = {
+            "task_id": self.task_id or task_digest(self.question, self.servers),
+            "complexity": self.complexity,
+            "success": success,
+        }
+        if self.state_check:
+            truth["state_check"] = self.state_check
+        if self.max_turns or self.calls:
+            truth["max_turns"] = self.max_turns or max(COMPLEXITIES[self.complexity], self.calls + 2)
+        extra = (
+            {"family": self.family, "pair": self.pair, "all_tools_of": self.servers}
+            | (self.model_extra or {})
+            | ({"calls": self.calls} if self.calls else {})
+        )
+        return {
+            "data_source": self.data_source,
+            "prompt": [{"role": "user", "content": self.question}],
+            "reward_spec": {"method": "rule", "ground_truth": truth},
+            "extra_info": extra,
+        }
 
 
 def task_digest(question: str, servers: list[str]) -> str:
@@ -176,7 +346,10 @@ def task_digest(question: str, servers: list[str]) -> str:
     return "q-" + hashlib.sha256(json.dumps([question, *servers]).encode()).hexdigest()[:12]
 
 # %% ../nbs/00_core/02_task.ipynb #e2d37395
-KNOWN_KEYS = {"": ("data_source", "env_class", "prompt", "reward_spec", "extra_info"), "reward_spec": ("method", "ground_truth")}
+KNOWN_KEYS = {
+    "": ("data_source", "env_class", "prompt", "reward_spec", "extra_info"),
+    "reward_spec": ("method", "ground_truth"),
+}
 COMPLEXITY_NAMES = {"easy": "simple", "medium": "moderate", "hard": "complex"}
 Notes = dict[str, list[str]]  # what was changed or is not used -> the rows
 
@@ -188,8 +361,12 @@ def renamed(
 ) -> tuple[str, str]:  # server, tool
     "What a server and its tool are called here. Raises `TaskError`."
     to = names.get(f"{server}.{tool}")
-    if to is None: return names.get(server, server), tool
-    if "." not in to: raise TaskError(f"data.server_names: {server}.{tool} should be given a server and a tool, as in server.tool, not {to!r}.")
+    if to is None:
+        return names.get(server, server), tool
+    if "." not in to:
+        raise TaskError(
+            f"data.server_names: {server}.{tool} should be given a server and a tool, as in server.tool, not {to!r}."
+        )
     new_server, _, new_tool = to.rpartition(".")  # the name of a server may hold dots
     return new_server, new_tool
 
@@ -197,35 +374,49 @@ def renamed(
 def _call(call: dict, names: dict[str, str]) -> dict:
     "A call of a row with its server, tool and arguments as they are called here."
     server, tool, params = call.get("server", ""), call.get("tool"), call.get("params", {})
-    if not isinstance(tool, str) or not isinstance(server, str) or not isinstance(params, dict): return call
-    if not server and "." in tool: server, _, tool = tool.rpartition(".")
+    if not isinstance(tool, str) or not isinstance(server, str) or not isinstance(params, dict):
+        return call
+    if not server and "." in tool:
+        server, _, tool = tool.rpartition(".")
     tool = tool.removeprefix(f"{server}.")
     new_server, new_tool = renamed(server, tool, names)
     if any(name.startswith(f"{server}.{tool}.") for name in names):
-        params = {names.get(f"{server}.{tool}.{name}", name).rpartition(".")[2]: value for name, value in params.items()}
+        params = {
+            names.get(f"{server}.{tool}.{name}", name).rpartition(".")[2]: value for name, value in params.items()
+        }
     return call | {"server": new_server, "tool": new_tool, "params": params}
 
 
 def _on_server(part: Any, names: dict[str, str]) -> Any:
     "A part of a row that names a server, with the server as it is called here."
-    return part | {"server": names[part["server"]]} if isinstance(part, dict) and isinstance(part.get("server"), str) and part["server"] in names else part
+    return (
+        part | {"server": names[part["server"]]}
+        if isinstance(part, dict) and isinstance(part.get("server"), str) and part["server"] in names
+        else part
+    )
 
 
 def _must_call(success: dict, names: dict[str, str]) -> dict:
     "The success of a row, with the tools that must be called as a list of server.tool."
     wanted = success.get("must_call_tool")
     wanted = [wanted] if isinstance(wanted, str) else wanted
-    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted): return success
+    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+        return success
     parts = [name.rpartition(".") for name in wanted]
-    return {"kind": "calls"} | success | {"must_call_tool": [".".join(renamed(server, tool, names)) for server, _, tool in parts]}
+    return (
+        {"kind": "calls"}
+        | success
+        | {"must_call_tool": [".".join(renamed(server, tool, names)) for server, _, tool in parts]}
+    )
 
 
 def _first_question(prompt: list) -> list:
     "The messages of a conversation up to the first one of the user."
     roles = [message.get("role") for message in prompt if isinstance(message, dict)]
-    if len(roles) < len(prompt) or not {"assistant", "tool"} & set(roles) and roles.count("user") < 2: return prompt
+    if len(roles) < len(prompt) or not {"assistant", "tool"} & set(roles) and roles.count("user") < 2:
+        return prompt
     first = roles.index("user") if "user" in roles else len(prompt)
-    return [message for message in prompt[:first] if message["role"] == "system"] + prompt[first:first + 1]
+    return [message for message in prompt[:first] if message["role"] == "system"] + prompt[first : first + 1]
 
 
 def _strange(row: dict, spec: dict, truth: dict) -> dict:
@@ -233,32 +424,47 @@ def _strange(row: dict, spec: dict, truth: dict) -> dict:
     kept = {key: value for key, value in row.items() if key not in KNOWN_KEYS[""]}
     in_spec = {key: value for key, value in spec.items() if key not in KNOWN_KEYS["reward_spec"]}
     in_truth = {key: value for key, value in truth.items() if key not in GROUND_TRUTH}
-    if in_truth: in_spec["ground_truth"] = in_truth
+    if in_truth:
+        in_spec["ground_truth"] = in_truth
     return kept | ({"reward_spec": in_spec} if in_spec else {})
 
 
 def with_kept(row: dict, kept: dict) -> dict:
     "A row and what was kept of the one it was read from."
-    inner = {key: with_kept(row[key], value) for key, value in kept.items() if isinstance(row.get(key), dict) and isinstance(value, dict)}
+    inner = {
+        key: with_kept(row[key], value)
+        for key, value in kept.items()
+        if isinstance(row.get(key), dict) and isinstance(value, dict)
+    }
     return row | kept | inner
 
 
 def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
     "The fields of a row that have no effect."
     for name, value in kept.items():
-        if name != "reward_spec": yield name
-        else: yield from [f"reward_spec.{key}" for key in value if key != "ground_truth"] + list(value.get("ground_truth", {}))
+        if name != "reward_spec":
+            yield name
+        else:
+            yield from [f"reward_spec.{key}" for key in value if key != "ground_truth"] + list(
+                value.get("ground_truth", {})
+            )
     for call in truth.get("tool_sequence") or []:
-        if isinstance(call, dict): yield from (f"tool_sequence.{key}" for key in call if key not in Call.__annotations__)
-    if truth.get("judge_rubric"): yield "judge_rubric"
+        if isinstance(call, dict):
+            yield from (f"tool_sequence.{key}" for key in call if key not in Call.__annotations__)
+    if truth.get("judge_rubric"):
+        yield "judge_rubric"
     yield from (f"extra_info.{key}" for key in extra if key not in (*EXTRA_INFO, "calls", "entities"))
 
 
 def _named_servers(truth: dict) -> list[str]:
     "The servers that a row speaks of; `*` if it names none, or a tool without one."
-    named, success = [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)], truth.get("success")
+    named, success = (
+        [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)],
+        truth.get("success"),
+    )
     wanted = success.get("must_call_tool") if isinstance(success, dict) else None
-    if isinstance(wanted, list): named += [isinstance(name, str) and name.rpartition(".")[0] for name in wanted]
+    if isinstance(wanted, list):
+        named += [isinstance(name, str) and name.rpartition(".")[0] for name in wanted]
     return list(dict.fromkeys(named)) if named and all(name and isinstance(name, str) for name in named) else ["*"]
 
 
@@ -271,47 +477,72 @@ def full_row(
     "A row in the form that `Task` reads. Raises `TaskError`; what it does not understand is left for `Task` to refuse."
     short = not {"prompt", "reward_spec"} & row.keys()
     if short:
-        try: row = ShortRow.model_validate(row).full()
-        except ValidationError as e: raise TaskError(explain(e, where, ShortRow)) from None
+        try:
+            row = ShortRow.model_validate(row).full()
+        except ValidationError as e:
+            raise TaskError(explain(e, where, ShortRow)) from None
     spec, extra = row.get("reward_spec"), row.get("extra_info") or {}
     truth = spec.get("ground_truth") if isinstance(spec, dict) else None
-    if not isinstance(truth, dict) or not isinstance(extra, dict): return {key: row[key] for key in KNOWN_KEYS[""] if key in row}
+    if not isinstance(truth, dict) or not isinstance(extra, dict):
+        return {key: row[key] for key in KNOWN_KEYS[""] if key in row}
     found = defaultdict(bool)
     kept, truth, extra = _strange(row, spec, truth), dict(truth), dict(extra)
     prompt = row.get("prompt")
     if isinstance(prompt, list) and (first := _first_question(prompt)) != prompt:
         found["the prompt is cut to its first user message"], prompt = True, first
-    if isinstance(truth.get("tool_sequence"), list): truth["tool_sequence"] = [_call(call, names) if isinstance(call, dict) else call for call in truth["tool_sequence"]]
-    if isinstance(truth.get("success"), dict): truth["success"] = _must_call(truth["success"], names)
-    if isinstance(check := truth.get("state_check"), dict): truth["state_check"] = _on_server(check, names)
-    if isinstance(tools := extra.get("tools"), list): extra["tools"] = [_on_server(tool, names) for tool in tools]
-    if isinstance(listed := extra.get("all_tools_of"), list): extra["all_tools_of"] = [names.get(name, name) if isinstance(name, str) else name for name in listed]
+    if isinstance(truth.get("tool_sequence"), list):
+        truth["tool_sequence"] = [
+            _call(call, names) if isinstance(call, dict) else call for call in truth["tool_sequence"]
+        ]
+    if isinstance(truth.get("success"), dict):
+        truth["success"] = _must_call(truth["success"], names)
+    if isinstance(check := truth.get("state_check"), dict):
+        truth["state_check"] = _on_server(check, names)
+    if isinstance(tools := extra.get("tools"), list):
+        extra["tools"] = [_on_server(tool, names) for tool in tools]
+    if isinstance(listed := extra.get("all_tools_of"), list):
+        extra["all_tools_of"] = [names.get(name, name) if isinstance(name, str) else name for name in listed]
     if not extra.get("tools"):
         found |= _complete(truth, extra, prompt)
         found |= {f"not used: {name}": True for name in _unused(kept, truth, extra) if not short}
     if notes is not None:
-        for text in found: notes[text].append(where)
-    whole = {"prompt": prompt, "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": extra, "kept": kept}
-    return {key: value for key, value in whole.items() if value is not None} | ({"data_source": row["data_source"]} if "data_source" in row else {})
+        for text in found:
+            notes[text].append(where)
+    whole = {
+        "prompt": prompt,
+        "reward_spec": {"method": "rule", "ground_truth": truth},
+        "extra_info": extra,
+        "kept": kept,
+    }
+    return {key: value for key, value in whole.items() if value is not None} | (
+        {"data_source": row["data_source"]} if "data_source" in row else {}
+    )
 
 
 def _complete(truth: dict, extra: dict, prompt: Any) -> dict[str, bool]:
     "Fill in what a row without a tool list may lack; returns what to note."
     calls = truth.setdefault("tool_sequence", [])
-    if not isinstance(calls, list): return {}
+    if not isinstance(calls, list):
+        return {}
     extra.setdefault("all_tools_of", _named_servers(truth))
     question = prompt[-1].get("content") if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict) else ""
     truth.setdefault("task_id", task_digest(str(question), extra["all_tools_of"]))
     by_length = "simple" if len(calls) < 3 else "moderate" if len(calls) < 6 else "complex"
     given = truth.get("complexity", by_length)
     truth["complexity"] = COMPLEXITY_NAMES.get(given, given) if isinstance(given, str) else given
-    turns, needed = truth.get("max_turns"), len({call.get("step", i) for i, call in enumerate(calls) if isinstance(call, dict)}) + 1
-    if not isinstance(turns, int) or turns >= needed: return {}
+    turns, needed = (
+        truth.get("max_turns"),
+        len({call.get("step", i) for i, call in enumerate(calls) if isinstance(call, dict)}) + 1,
+    )
+    if not isinstance(turns, int) or turns >= needed:
+        return {}
     truth["max_turns"] = needed
     return {"max_turns is raised by what the calls and the answer need": True}
 
 # %% ../nbs/00_core/02_task.ipynb #abbae49d
-PLACES = dict.fromkeys(GROUND_TRUTH, ("reward_spec", "ground_truth")) | dict.fromkeys(EXTRA_INFO, ("extra_info",))  # all other fields are at the top level
+PLACES = dict.fromkeys(GROUND_TRUTH, ("reward_spec", "ground_truth")) | dict.fromkeys(
+    EXTRA_INFO, ("extra_info",)
+)  # all other fields are at the top level
 
 
 def in_row(
@@ -321,32 +552,62 @@ def in_row(
     return AliasPath("extra_info") if field == "extra" else AliasPath(*PLACES.get(field, ()), field)
 
 
-@dataclass(config=ConfigDict(extra="forbid", validate_by_name=True, alias_generator=AliasGenerator(validation_alias=in_row)))
+@dataclass(
+    config=ConfigDict(extra="forbid", validate_by_name=True, alias_generator=AliasGenerator(validation_alias=in_row))
+)
 class Task:
     "What the policy is asked, which tools it is offered, and how success is decided."
+
     task_id: str = Field(description="unique within a file")
     family: str = Field("", description="tasks of one family are solved in the same way")
-    complexity: Literal["simple", "moderate", "complex"] = Field(description="rough number of steps; gives `max_turns` its default")
+    complexity: Literal["simple", "moderate", "complex"] = Field(
+        description="rough number of steps; gives `max_turns` its default"
+    )
     prompt: list[Message] = Field(min_length=1, description="system message, first user message")
-    max_turns: StrictInt = Field(default_factory=lambda data: COMPLEXITIES[data["complexity"]], ge=1, description="largest number of policy turns in an episode")
+    max_turns: StrictInt = Field(
+        default_factory=lambda data: COMPLEXITIES[data["complexity"]],
+        ge=1,
+        description="largest number of policy turns in an episode",
+    )
     success: Success = Field(description="how success is decided")
-    tool_sequence: list[Call] = Field(default_factory=list, description="the needed calls, in order unless `step` says otherwise")
-    limits: dict[str, Annotated[StrictInt, Field(ge=1)]] = Field(default_factory=dict, description="max_servers, max_tools")
-    final_reference: dict[str, Any] = Field(default_factory=dict, description="answer_text and facts that the needed calls gave when the task was made")
+    tool_sequence: list[Call] = Field(
+        default_factory=list, description="the needed calls, in order unless `step` says otherwise"
+    )
+    limits: dict[str, Annotated[StrictInt, Field(ge=1)]] = Field(
+        default_factory=dict, description="max_servers, max_tools"
+    )
+    final_reference: dict[str, Any] = Field(
+        default_factory=dict, description="answer_text and facts that the needed calls gave when the task was made"
+    )
     tools: list[OfferedTool] = Field(default_factory=list, description="the tools on offer")
-    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(None, description="what a server must hold at the end of an episode")
+    state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(
+        None, description="what a server must hold at the end of an episode"
+    )
     data_source: str = Field("mcp_grpo/train", description="name of the data set")
     pair: str = Field("", description="tasks with the same pair are scored together")
     extra: dict[str, Any] = Field(default_factory=dict, description="further keys of the row's extra_info")
-    all_tools_of: list[str] = Field(default_factory=list, exclude_if=lambda servers: not servers, description="servers of which all tools are offered, under their own names; `*` for all that are configured")
-    pseudonyms: dict[str, str] = Field(default_factory=dict, exclude_if=lambda words: not words, description="words of the task that stand for others -> the words that its servers know")
-    judge_rubric: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at")
-    kept: dict[str, Any] = Field(default_factory=dict, description="keys of the row that mean nothing to us, each where it stood")
+    all_tools_of: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda servers: not servers,
+        description="servers of which all tools are offered, under their own names; `*` for all that are configured",
+    )
+    pseudonyms: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=lambda words: not words,
+        description="words of the task that stand for others -> the words that its servers know",
+    )
+    judge_rubric: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at"
+    )
+    kept: dict[str, Any] = Field(
+        default_factory=dict, description="keys of the row that mean nothing to us, each where it stood"
+    )
 
     @field_validator("prompt")
     @classmethod
     def _check_last_message(cls, prompt):
-        if prompt[-1]["role"] != "user": raise ValueError("the last message should be the user's.")
+        if prompt[-1]["role"] != "user":
+            raise ValueError("the last message should be the user's.")
         return prompt
 
     @field_validator("tool_sequence")
@@ -361,22 +622,43 @@ class Task:
 
     @model_validator(mode="after")
     def _fields_agree(self):
-        for field, value in {"success.values": self.success.get("values"), "tool_sequence": self.tool_sequence, "state_check": self.state_check}.items(): check_finite(value, field)
+        for field, value in {
+            "success.values": self.success.get("values"),
+            "tool_sequence": self.tool_sequence,
+            "state_check": self.state_check,
+        }.items():
+            check_finite(value, field)
         names = [tool.name for tool in self.tools]
         for i, name in enumerate(names):
-            if name in names[:i]: raise ValueError(f"tools[{i}].name repeats {name!r} of tools[{names.index(name)}].")
-        needed = {f"tool_sequence[{i}]": f"{call['server']}.{call['tool']}" for i, call in enumerate(self.tool_sequence)}
-        if self.state_check: needed["state_check.write_tool"] = f"{self.state_check['server']}.{self.state_check['write_tool']}"
+            if name in names[:i]:
+                raise ValueError(f"tools[{i}].name repeats {name!r} of tools[{names.index(name)}].")
+        needed = {
+            f"tool_sequence[{i}]": f"{call['server']}.{call['tool']}" for i, call in enumerate(self.tool_sequence)
+        }
+        if self.state_check:
+            needed["state_check.write_tool"] = f"{self.state_check['server']}.{self.state_check['write_tool']}"
         if self.state_check and not self.tools and not {"*", self.state_check["server"]} & set(self.all_tools_of):
-            raise ValueError(f"state_check.server: {self.state_check['server']!r} is not among the servers of the row{nearest(self.state_check['server'], self.all_tools_of)}")
+            raise ValueError(
+                f"state_check.server: {self.state_check['server']!r} is not among the servers of the "
+                f"row{nearest(self.state_check['server'], self.all_tools_of)}"
+            )
         offered = [tool.real_name for tool in self.tools]
         for field, name in needed.items():
-            if name not in offered and not self.all_tools_of: raise ValueError(f"{field}: {name} is not among the offered tools{nearest(name, offered)}")
-        if not self.tools and not self.all_tools_of: raise ValueError("extra_info.tools: the field is missing; list the tools on offer, or name servers in extra_info.all_tools_of.")
-        if self.success["kind"] == "answer": texts_and_numbers(self.success.get("values"), "success.values: ")
-        if self.success["kind"] == "calls" and not self.success.get("must_call_tool"): raise ValueError("success.must_call_tool: the field is needed when success is decided by calls.")
-        if self.state_check and not CONDITIONS & self.state_check.keys(): raise ValueError(f"state_check: one of {', '.join(sorted(CONDITIONS))} is needed.")
-        if self.success["kind"] == "state" and not self.state_check: raise ValueError("state_check: the field is needed when success is decided by state.")
+            if name not in offered and not self.all_tools_of:
+                raise ValueError(f"{field}: {name} is not among the offered tools{nearest(name, offered)}")
+        if not self.tools and not self.all_tools_of:
+            raise ValueError(
+                "extra_info.tools: the field is missing; list the tools on offer, or name servers in "
+                "extra_info.all_tools_of."
+            )
+        if self.success["kind"] == "answer":
+            texts_and_numbers(self.success.get("values"), "success.values: ")
+        if self.success["kind"] == "calls" and not self.success.get("must_call_tool"):
+            raise ValueError("success.must_call_tool: the field is needed when success is decided by calls.")
+        if self.state_check and not CONDITIONS & self.state_check.keys():
+            raise ValueError(f"state_check: one of {', '.join(sorted(CONDITIONS))} is needed.")
+        if self.success["kind"] == "state" and not self.state_check:
+            raise ValueError("state_check: the field is needed when success is decided by state.")
         return self
 
     @property
@@ -391,7 +673,8 @@ class Task:
 
     @property
     def servers(self) -> list:
-        "Names of the servers behind the offered tools, each once; `*` for all that are configured, until their tools are known."
+        """Names of the servers behind the offered tools, each once; `*` for all that are configured, until their tools
+        are known."""
         whole = [name for name in self.all_tools_of if name != "*" or not self.tools]
         return list(dict.fromkeys([tool.server for tool in self.tools] + whole))
 
@@ -400,30 +683,42 @@ class Task:
         cls,
         row: dict,  # one row of a task file, short or in SkyRL's format
         where: str = "row",  # name of the row, for the error
-        server_names: dict[str, str] | None = None,  # as the row names them: server, server.tool or server.tool.argument -> as they are called here
+        server_names: dict[str, str]
+        | None = None,  # as the row names them: server, server.tool or server.tool.argument -> as they are called here
         notes: Notes | None = None,  # filled with what is changed or not used
     ) -> "Task":
         "Read one row. Raises `TaskError`, which names `where` and the field."
-        if isinstance(row, dict): row = full_row(row, where, server_names or {}, notes)
-        try: return TypeAdapter(cls).validate_python(row)
-        except ValidationError as e: raise TaskError(explain(e, where, cls)) from None
+        if isinstance(row, dict):
+            row = full_row(row, where, server_names or {}, notes)
+        try:
+            return TypeAdapter(cls).validate_python(row)
+        except ValidationError as e:
+            raise TaskError(explain(e, where, cls)) from None
 
     def to_row(self) -> dict:
         "The row in SkyRL's format: prompt, ground truth of the reward, extra information for the environment."
         fields = TypeAdapter(Task).dump_python(self)
         truth = {name: fields[name] for name in GROUND_TRUTH if name in fields}
         extra = {name: fields[name] for name in EXTRA_INFO if name in fields} | self.extra
-        row = {"data_source": self.data_source, "env_class": "MCPToolEnv", "prompt": self.prompt,
-               "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": extra}
+        row = {
+            "data_source": self.data_source,
+            "env_class": "MCPToolEnv",
+            "prompt": self.prompt,
+            "reward_spec": {"method": "rule", "ground_truth": truth},
+            "extra_info": extra,
+        }
         return with_kept(row, self.kept)
 
 # %% ../nbs/00_core/02_task.ipynb #292da192
 def _cell(name: str, text: str) -> Any:
     "The value of a table's cell."
     if (name, text[:1]) in (("answer", "["), ("state_check", "{")):
-        try: return json.loads(text)
-        except ValueError: return text
-    if name in ("max_turns", "calls") and text.isdecimal(): return int(text)
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    if name in ("max_turns", "calls") and text.isdecimal():
+        return int(text)
     return text.lower() == "true" if name == "any_order" and text.lower() in ("true", "false") else text
 
 
@@ -431,40 +726,68 @@ def _table_rows(text: str) -> list[dict]:
     "The rows of a CSV table; empty cells are left out, except an empty answer, which is None."
     rows = []
     for line in csv.DictReader(io.StringIO(text, newline="")):
-        row = {name: _cell(name, value.strip()) for name, value in line.items() if isinstance(name, str) and isinstance(value, str) and value.strip()}
+        row = {
+            name: _cell(name, value.strip())
+            for name, value in line.items()
+            if isinstance(name, str) and isinstance(value, str) and value.strip()
+        }
         rows.append(row | {"answer": row.get("answer")} if "answer" in line else row)
     return rows
 
 
 def _dense(value: Any) -> Any:
     "A value without the keys that hold nothing."
-    if isinstance(value, dict): return {name: _dense(part) for name, part in value.items() if part is not None}
+    if isinstance(value, dict):
+        return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, list) else value
 
 
 def _parquet_rows(path: Path) -> list[dict]:
     "The rows of a parquet file; a column may hold JSON texts."
-    try: import pyarrow.parquet as parquet
-    except ImportError: raise TaskError(f"task file {path} is parquet, which needs pyarrow: run pip install pyarrow, or save it as .jsonl") from None
-    try: rows = parquet.read_table(path).to_pylist()
-    except (OSError, ValueError) as e: raise TaskError(f"task file {path} cannot be read as parquet: {e}") from None
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise TaskError(
+            f"task file {path} is parquet, which needs pyarrow: run pip install pyarrow, or save it as .jsonl"
+        ) from None
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as e:
+        raise TaskError(f"task file {path} cannot be read as parquet: {e}") from None
     rows = [_dense(row) | ({"answer": row["answer"]} if "question" in row and "answer" in row else {}) for row in rows]
     for i, row in enumerate(rows):
         for name in ("prompt", "reward_spec", "extra_info", "state_check"):
-            if not isinstance(row.get(name), str) or row[name][:1] not in ("{", "["): continue
-            try: row[name] = json.loads(row[name])
-            except ValueError as e: raise TaskError(f"{path.name} row {i}: {name} is not valid JSON: {e}") from None
+            if not isinstance(row.get(name), str) or row[name][:1] not in ("{", "["):
+                continue
+            try:
+                row[name] = json.loads(row[name])
+            except ValueError as e:
+                raise TaskError(f"{path.name} row {i}: {name} is not valid JSON: {e}") from None
     return rows
 
 
 def read_rows(path: Path) -> list:
     "The rows of a `.json`, `.jsonl`, `.csv` or `.parquet` file, not yet validated. Raises `TaskError`."
-    if not path.is_file(): raise TaskError(f"task file {path} does not exist; give the path of a .json, .jsonl, .csv or .parquet file of tasks")
-    if path.suffix == ".parquet": return _parquet_rows(path)
-    try: text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e: raise TaskError(f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save it as UTF-8") from None
-    if path.suffix == ".csv": return _table_rows(text.removeprefix("\ufeff")) or _no_rows(path)
-    try: rows = [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
+    if not path.is_file():
+        raise TaskError(
+            f"task file {path} does not exist; give the path of a .json, .jsonl, .csv or .parquet file of tasks"
+        )
+    if path.suffix == ".parquet":
+        return _parquet_rows(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise TaskError(
+            f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save it as UTF-8"
+        ) from None
+    if path.suffix == ".csv":
+        return _table_rows(text.removeprefix("\ufeff")) or _no_rows(path)
+    try:
+        rows = (
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+            if path.suffix == ".jsonl"
+            else json.loads(text)
+        )
     except json.JSONDecodeError as e:
         number = text.split("\n").index(e.doc) + 1 if path.suffix == ".jsonl" else e.lineno
         raise TaskError(f"task file {path} is not valid JSON: {e.msg} at line {number}") from None
@@ -478,18 +801,23 @@ def _no_rows(path: Path) -> NoReturn:
 
 def read_tasks(
     path: str | Path,  # .json, .jsonl, .csv or .parquet
-    server_names: dict[str, str] | None = None,  # as the rows name them: server, server.tool or server.tool.argument -> as they are called here
+    server_names: dict[str, str]
+    | None = None,  # as the rows name them: server, server.tool or server.tool.argument -> as they are called here
 ) -> list[Task]:  # in the file's order
-    "All tasks of a file; what was changed or is not used is logged once. Raises `TaskError`, which names the row and the field."
+    """All tasks of a file; what was changed or is not used is logged once. Raises `TaskError`, which names the row and
+    the field."""
     path, notes = Path(path), defaultdict(list)
     tasks = [Task.from_row(row, f"{path.name} row {i}", server_names, notes) for i, row in enumerate(read_rows(path))]
     unused = [text.removeprefix("not used: ") for text in notes if text.startswith("not used: ")]
-    if unused: log.warning("%s: kept, but not used: %s", path.name, ", ".join(unused))
+    if unused:
+        log.warning("%s: kept, but not used: %s", path.name, ", ".join(unused))
     for text, rows in notes.items():
-        if not text.startswith("not used: "): log.warning("%s: %s: %s", path.name, text, f"{len(rows)} rows, the first is {rows[0].split()[-1]}")
+        if not text.startswith("not used: "):
+            log.warning("%s: %s: %s", path.name, text, f"{len(rows)} rows, the first is {rows[0].split()[-1]}")
     seen = {}
     for i, task in enumerate(tasks):
-        if task.task_id in seen: raise TaskError(f"{path.name} row {i}: task_id repeats {task.task_id!r} of row {seen[task.task_id]}.")
+        if task.task_id in seen:
+            raise TaskError(f"{path.name} row {i}: task_id repeats {task.task_id!r} of row {seen[task.task_id]}.")
         seen[task.task_id] = i
     return tasks
 
@@ -506,18 +834,27 @@ def write_tasks(
 # %% ../nbs/00_core/02_task.ipynb #796a4e14
 def _leaves(value: Any) -> Iterator[str]:
     "The texts and numbers in a JSON value, as texts."
-    if isinstance(value, dict): value = list(value.values())
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, list):
-        for part in value: yield from _leaves(part)
-    elif isinstance(value, (str, int, float)) and not isinstance(value, bool): yield str(value)
+        for part in value:
+            yield from _leaves(part)
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield str(value)
 
 
 def entities_of(task: Task) -> set[str]:
     "What a task is about, in lower case."
-    if named := task.extra.get("entities"): return {text.lower() for text in _leaves(named)}
+    if named := task.extra.get("entities"):
+        return {text.lower() for text in _leaves(named)}
     question = task.question.lower()
-    if task.tool_sequence: return {text.lower() for call in task.tool_sequence for text in _leaves(call["params"]) if text.lower() in question}
-    words = re.findall(r"[\"“']([^\"”']{2,80})[\"”']|(?<!^)(?<![.?!] )\b([A-Z][\w&.-]*(?: [A-Z][\w&.-]*)*|\w*\d[\w.-]*)", task.question)
+    if task.tool_sequence:
+        return {
+            text.lower() for call in task.tool_sequence for text in _leaves(call["params"]) if text.lower() in question
+        }
+    words = re.findall(
+        r"[\"“']([^\"”']{2,80})[\"”']|(?<!^)(?<![.?!] )\b([A-Z][\w&.-]*(?: [A-Z][\w&.-]*)*|\w*\d[\w.-]*)", task.question
+    )
     return {(quoted or name).strip(".-").lower() for quoted, name in words}
 
 
@@ -533,20 +870,29 @@ def split_by_entity(
     group = {entity: entity for entity in times}
 
     def root(entity: str) -> str:
-        while group[entity] != entity: entity = group[entity]
+        while group[entity] != entity:
+            entity = group[entity]
         return entity
 
     for i, found in enumerate(about):
         about[i] = sorted(found - common) or sorted(found)[:1]
-        for entity in about[i]: group[root(entity)] = root(about[i][0])
+        for entity in about[i]:
+            group[root(entity)] = root(about[i][0])
     members = defaultdict(list)
-    for i, found in enumerate(about): members[root(found[0])].append(i)
-    if len(members) < 2: raise TaskError("the tasks cannot be divided: they all share entities; name what each is about in extra_info.entities.")
+    for i, found in enumerate(about):
+        members[root(found[0])].append(i)
+    if len(members) < 2:
+        raise TaskError(
+            "the tasks cannot be divided: they all share entities; name what each is about in extra_info.entities."
+        )
     order = sorted(members.values(), key=lambda part: hashlib.sha256(f"{seed} {about[part[0]]}".encode()).hexdigest())
     largest, held_out = max(order, key=len), set()
     for part in order:
-        if part is not largest and (not held_out or len(held_out) + len(part) <= share * len(tasks)): held_out.update(part)
-    return [task for i, task in enumerate(tasks) if i not in held_out], [task for i, task in enumerate(tasks) if i in held_out]
+        if part is not largest and (not held_out or len(held_out) + len(part) <= share * len(tasks)):
+            held_out.update(part)
+    return [task for i, task in enumerate(tasks) if i not in held_out], [
+        task for i, task in enumerate(tasks) if i in held_out
+    ]
 
 # %% ../nbs/00_core/02_task.ipynb #02c304fb
 def task_schema() -> dict:
@@ -557,17 +903,27 @@ def task_schema() -> dict:
     for name, form in flat["properties"].items():
         part = schema
         for key in PLACES.get(name, ()):
-            if key not in part["properties"]: part["required"].append(key)
+            if key not in part["properties"]:
+                part["required"].append(key)
             part = part["properties"].setdefault(key, {"type": "object", "properties": {}, "required": []})
         part["properties"][name] = form
-        if name in flat["required"]: part["required"].append(name)
+        if name in flat["required"]:
+            part["required"].append(name)
     schema["properties"]["extra_info"]["description"] = extra["description"]
     definitions = flat["$defs"]
     definitions["OfferedTool"]["properties"].pop("parameters")
-    definitions["Success"]["anyOf"] = [{"required": ["must_call_tool"]}, {"required": [definitions["Success"]["required"].pop()]}]
+    definitions["Success"]["anyOf"] = [
+        {"required": ["must_call_tool"]},
+        {"required": [definitions["Success"]["required"].pop()]},
+    ]
     short = ShortRow.model_json_schema() | {"title": "A short task", "not": {"required": ["prompt"]}}
     short.pop("$defs")  # those of a full row hold them too
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A task", "anyOf": [schema, short], "$defs": definitions}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A task",
+        "anyOf": [schema, short],
+        "$defs": definitions,
+    }
 
 
 def write_task_schema(

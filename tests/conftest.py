@@ -1,4 +1,6 @@
-"What several tests need: the repository, a short run, a notebook run in a folder of its own, optional packages and third-party servers."
+"""What several tests need: the repository, a short run, a notebook run in a folder of its own, optional packages and
+third-party servers."""
+
 import contextlib, importlib.util, json, os, subprocess, sys
 from pathlib import Path
 
@@ -6,28 +8,49 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"): os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
-for name in ("WANDB_API_KEY", "WANDB_PROJECT", "WANDB_MODE"): os.environ.pop(name, None)  # no test's run is tracked by accident
+for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)  # of the make that runs the tests; they start some of their own
+for name in ("WANDB_API_KEY", "WANDB_PROJECT", "WANDB_MODE"):
+    os.environ.pop(name, None)  # no test's run is tracked by accident
 TINY = ["train.steps=2", "train.tasks_per_step=2", "rollout.samples=2", "evaluate.tasks=6"]  # a run of seconds
 
 
 def papermill(notebook: str, folder: Path, parameters: dict) -> list:
     "The command that runs an experiment in `folder`."
     pairs = [word for k, v in parameters.items() for word in ("-p", k, str(v))]
-    return [sys.executable, "-m", "papermill", str(ROOT/"experiments"/notebook), str(folder/notebook), "--no-progress-bar",
-            "--cwd", str(folder), "--stdout-file", str(folder/"stdout"), "--stderr-file", str(folder/"stderr"), *pairs]
+    return [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(ROOT / "experiments" / notebook),
+        str(folder / notebook),
+        "--no-progress-bar",
+        "--cwd",
+        str(folder),
+        "--stdout-file",
+        str(folder / "stdout"),
+        "--stderr-file",
+        str(folder / "stderr"),
+        *pairs,
+    ]
 
 
 def train_command(folder: Path, parameters: dict, overrides=()) -> list:
     "The command that runs the training notebook with `parameters`; results go below `folder`."
-    data = {"data.heldout": ROOT/"data/processed/validation.json"}
+    data = {"data.heldout": ROOT / "data/processed/validation.json"}
     given = [f"{k}={v}" for k, v in data.items()] + list(overrides)
-    parameters = {"mode": "cpu", "run": "test", "tasks": str(ROOT/"data/processed/train.json"), "overrides": ",".join(given)} | parameters
+    parameters = {
+        "mode": "cpu",
+        "run": "test",
+        "tasks": str(ROOT / "data/processed/train.json"),
+        "overrides": ",".join(given),
+    } | parameters
     return papermill("train.ipynb", folder, parameters)
 
 
 def run(command: list, folder: Path, timeout=3600, env: dict | None = None):
-    "The finished process, with what it said as `.said`. The time limit is for a process that hangs: it leaves room for a machine that is busy."
+    """The finished process, with what it said as `.said`. The time limit is for a process that hangs: it leaves room
+    for a machine that is busy."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, env=env)
     done.said = done.stdout + done.stderr
     return done
@@ -37,14 +60,16 @@ def commands(processes: list[psutil.Process]) -> list[str]:
     "The command lines of processes, without those that have ended meanwhile."
     found = []
     for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess): found.append(" ".join(process.cmdline()))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(" ".join(process.cmdline()))
     return found
 
 
 def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
     "The rows that a benchmark run in the repository writes beside those it `kept`; they are as they should be."
-    results = folder/f"{name}.json"
-    if kept: results.write_text(json.dumps({"rows": kept}))
+    results = folder / f"{name}.json"
+    if kept:
+        results.write_text(json.dumps({"rows": kept}))
     command = papermill(f"bench_{name}.ipynb", folder, parameters | {"results": results})
     command[command.index("--cwd") + 1] = str(ROOT)
     done = run(command, ROOT)
@@ -57,17 +82,22 @@ def benchmark(name: str, folder: Path, parameters: dict, kept=()) -> list:
 
 
 def needs(package: str) -> None:
-    "Skip a test, or a module of tests, without an optional package; where `make full` has installed all of them, it fails instead."
-    if importlib.util.find_spec(package): return
-    if (Path(sys.prefix)/".ready-full").exists(): raise ModuleNotFoundError(f"{package} is missing, though make full has been here.")
+    """Skip a test, or a module of tests, without an optional package; where `make full` has installed all of them, it
+    fails instead."""
+    if importlib.util.find_spec(package):
+        return
+    if (Path(sys.prefix) / ".ready-full").exists():
+        raise ModuleNotFoundError(f"{package} is missing, though make full has been here.")
     pytest.skip(f"{package} is not installed; make full installs it", allow_module_level=True)
 
 
 def third_party_part(name: str = "") -> str:
     "Install a part of the third-party servers, or all; returns why it was left out, if it was."
-    done = subprocess.run([ROOT/"requirements/third-party", *([name] if name else [])], capture_output=True, text=True)
+    done = subprocess.run(
+        [ROOT / "requirements/third-party", *([name] if name else [])], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    skipped = ROOT/f".servers/{name}.skipped"
+    skipped = ROOT / f".servers/{name}.skipped"
     return skipped.read_text().strip() if name and skipped.exists() else ""
 
 

@@ -1,26 +1,43 @@
-"""Training runs that are killed with -9 at a given moment, and a comparison of what becomes of them with a run that was left alone.
+"""Training runs that are killed with -9 at a given moment, and a comparison of what becomes of them with a run that was
+left alone.
 
-A kernel and its imports take longer than a short run. So one process that has imported everything forks for each run, and the child executes the cells of
-`experiments/train.ipynb` as they stand, with the parameters after their defaults. `python tests/kills.py` is that process: it reads one JSON line for each run
+A kernel and its imports take longer than a short run. So one process that has imported everything forks for each run,
+and the child executes the cells of
+`experiments/train.ipynb` as they stand, with the parameters after their defaults. `python tests/kills.py` is that
+process: it reads one JSON line for each run
 (folder, parameters, kill_after) and answers with one (code, seconds).
 """
+
 import json, os, select, signal, subprocess, sys, time, traceback
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
-SETTINGS = ["train.steps=4", "train.tasks_per_step=1", "rollout.samples=4", "evaluate.tasks=2", "train.checkpoint_every=2"]  # three seconds alone on a core
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))), "MPLBACKEND": "agg"}
+SETTINGS = [
+    "train.steps=4",
+    "train.tasks_per_step=1",
+    "rollout.samples=4",
+    "evaluate.tasks=2",
+    "train.checkpoint_every=2",
+]  # three seconds alone on a core
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+    "MPLBACKEND": "agg",
+}
 
 
 def few_tasks(folder: Path) -> list[Path]:
-    "Every sixtieth task of the repository, so that the checks before a run are short: a training file and a held-out file."
+    """Every sixtieth task of the repository, so that the checks before a run are short: a training file and a held-out
+    file."""
     files = []
     for name in ("train", "validation"):
         rows = json.loads((ROOT / f"data/processed/{name}.json").read_text())
         files.append(Path(folder) / f"{name}.json")
-        if not files[-1].exists(): files[-1].write_text(json.dumps(rows[::60]))
+        if not files[-1].exists():
+            files[-1].write_text(json.dumps(rows[::60]))
     return files
 
 
@@ -33,12 +50,20 @@ def parameters(folder: Path, settings=(), transport: str = "memory", **more) -> 
 
 def execute(given: dict) -> None:
     "Execute the cells of the training notebook with these parameters."
-    cells = [cell for cell in json.loads((ROOT / "experiments/train.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for cell in json.loads((ROOT / "experiments/train.ipynb").read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
     sources = []
     for cell in cells:
         sources.append("".join(cell["source"]))
-        if "parameters" in cell["metadata"].get("tags", []): sources.append("# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items()))
-    space = {"In": [""], "display": lambda *things: [thing._repr_png_() for thing in things if hasattr(thing, "_repr_png_")]}
+        if "parameters" in cell["metadata"].get("tags", []):
+            sources.append("# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items()))
+    space = {
+        "In": [""],
+        "display": lambda *things: [thing._repr_png_() for thing in things if hasattr(thing, "_repr_png_")],
+    }
     for source in sources:
         space["In"].append(source)
         exec(compile(source, "train.ipynb", "exec"), space)
@@ -55,7 +80,8 @@ def child(folder: str, given: dict) -> None:
     try:
         execute(given)
         code = 0
-    except BaseException: traceback.print_exc()
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -64,14 +90,17 @@ def child(folder: str, given: dict) -> None:
 
 def serve() -> None:
     "Fork a run for each line of the input."
-    import torch, transformers, matplotlib.figure  # noqa: F401
-    import mcp_grpo.observe.evaluate, mcp_grpo.observe.view, mcp_grpo.train.trainer, mcp_grpo.rollout.hf, mcp_grpo.env.preflight, mcp_grpo.servers.serve  # noqa: F401
+    import torch, transformers, matplotlib.figure  # noqa: E501, F401
+    import mcp_grpo.observe.evaluate, mcp_grpo.observe.view, mcp_grpo.train.trainer, mcp_grpo.rollout.hf, mcp_grpo.env.preflight, mcp_grpo.servers.serve  # noqa: E501, F401
+
     for line in sys.stdin:
         asked, started = json.loads(line), time.perf_counter()
         pid = os.fork()
-        if not pid: child(asked["folder"], asked["parameters"])
+        if not pid:
+            child(asked["folder"], asked["parameters"])
         exited = os.pidfd_open(pid)
-        if not select.select([exited], [], [], asked["kill_after"])[0]: os.kill(pid, signal.SIGKILL)
+        if not select.select([exited], [], [], asked["kill_after"])[0]:
+            os.kill(pid, signal.SIGKILL)
         os.close(exited)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         print(json.dumps([code, time.perf_counter() - started]), flush=True)
@@ -79,8 +108,16 @@ def serve() -> None:
 
 class Runs:
     "Runs of the training notebook, one at a time, in folders of their own."
+
     def __init__(self):
-        self.server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/", env=os.environ | ENVIRONMENT)
+        self.server = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            env=os.environ | ENVIRONMENT,
+        )
 
     def play(
         self,
@@ -90,11 +127,14 @@ class Runs:
     ) -> tuple[int, float]:  # exit code, -9 if killed; seconds
         "Run the notebook until it ends or is killed."
         (Path(folder) / "outputs/test").mkdir(parents=True, exist_ok=True)
-        self.server.stdin.write(json.dumps({"folder": str(folder), "parameters": given, "kill_after": kill_after}) + "\n")
+        self.server.stdin.write(
+            json.dumps({"folder": str(folder), "parameters": given, "kill_after": kill_after}) + "\n"
+        )
         self.server.stdin.flush()
         return tuple(json.loads(self.server.stdout.readline()))
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
 
     def __exit__(self, *error):
         self.server.stdin.close()
@@ -104,34 +144,46 @@ class Runs:
 def killed_papermill(command: list, folder: Path, kill_after: float) -> int:
     "The exit code of papermill; after some seconds it and its kernel are killed, as when a machine goes down."
     (Path(folder) / "outputs/test").mkdir(parents=True, exist_ok=True)
-    with open(Path(folder) / "said", "ab") as said: job = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, env=os.environ | ENVIRONMENT)
-    try: return job.wait(kill_after)
-    except subprocess.TimeoutExpired: pass
+    with open(Path(folder) / "said", "ab") as said:
+        job = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, env=os.environ | ENVIRONMENT)
+    try:
+        return job.wait(kill_after)
+    except subprocess.TimeoutExpired:
+        pass
     for process in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]:
-        try: process.kill()
-        except psutil.NoSuchProcess: pass
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass
     return job.wait(60)
 
 
 def stage(folder: Path) -> str:
     "How far a run has come, by what is on disk."
     run = Path(folder) / "outputs/test"
-    if (run / "result.json").exists(): return "6 result"
-    if (run / "model").exists(): return "5 export"
-    if (run / "checkpoints").exists() and any((run / "checkpoints").glob("step-*")): return "4 after a checkpoint"
-    if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size: return "3 steps"
-    if (run / "config.yaml").exists(): return "2 config.yaml"
+    if (run / "result.json").exists():
+        return "6 result"
+    if (run / "model").exists():
+        return "5 export"
+    if (run / "checkpoints").exists() and any((run / "checkpoints").glob("step-*")):
+        return "4 after a checkpoint"
+    if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size:
+        return "3 steps"
+    if (run / "config.yaml").exists():
+        return "2 config.yaml"
     return "1 before config.yaml"
 
 
 def without_times(value):
     "A JSON value without what a clock says."
-    if isinstance(value, dict): return {name: without_times(part) for name, part in value.items() if name not in ("seconds", "wall_s")}
+    if isinstance(value, dict):
+        return {name: without_times(part) for name, part in value.items() if name not in ("seconds", "wall_s")}
     return [without_times(part) for part in value] if isinstance(value, list) else value
 
 
 def without_random(manifest: dict) -> dict:
-    "A checkpoint's manifest without the states of the global generators, which libraries draw from as well; no sample and no update depends on them."
+    """A checkpoint's manifest without the states of the global generators, which libraries draw from as well; no sample
+    and no update depends on them."""
     files = {name: of for name, of in manifest["files"].items() if not name.startswith("random")}
     return manifest | {"files": files}
 
@@ -143,7 +195,10 @@ def record(folder: Path) -> dict:
         found[name] = [without_times(json.loads(line)) for line in (run / f"{name}.jsonl").read_text().splitlines()]
     found["result"] = without_times(json.loads((run / "result.json").read_text()))
     found["config"] = (run / "config.yaml").read_text()
-    found["checkpoints"] = {path.name: without_random(json.loads((path / "manifest.json").read_text())) for path in sorted((run / "checkpoints").iterdir())}
+    found["checkpoints"] = {
+        path.name: without_random(json.loads((path / "manifest.json").read_text()))
+        for path in sorted((run / "checkpoints").iterdir())
+    }
     found["model"] = json.loads((run / "model/manifest.json").read_text())
     found["files"] = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     return found
@@ -151,9 +206,12 @@ def record(folder: Path) -> dict:
 
 def differences(wanted: dict, folder: Path) -> list[str]:
     "In what a finished run differs from a record."
-    try: found = record(folder)
-    except (OSError, ValueError) as error: return [f"{type(error).__name__}: {error}"]
+    try:
+        found = record(folder)
+    except (OSError, ValueError) as error:
+        return [f"{type(error).__name__}: {error}"]
     return [name for name in wanted if wanted[name] != found[name]]
 
 
-if __name__ == "__main__": serve()
+if __name__ == "__main__":
+    serve()

@@ -1,8 +1,11 @@
-"""Collections of episodes whose tokens are known in advance, over servers that take their time, and the same tokens through TRL's trainer.
+"""Collections of episodes whose tokens are known in advance, over servers that take their time, and the same tokens
+through TRL's trainer.
 
-The packaged model samples episodes once. Every contender then plays these episodes: it computes what it would compute, draws a token,
+The packaged model samples episodes once. Every contender then plays these episodes: it computes what it would compute,
+draws a token,
 and goes on with the recorded one. So all of them compute the same tokens, whatever the order in which they get to them.
 """
+
 import json, sys, time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -26,7 +29,7 @@ from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.task import Task, read_tasks
 from mcp_grpo.train.trainer import draw_tasks
 
-sys.path.append(str(Path(__file__).parent/"servers"))
+sys.path.append(str(Path(__file__).parent / "servers"))
 import slow
 
 SERVERS = ["polygon", "fmp", "slack"]
@@ -35,10 +38,17 @@ SAMPLING = Sampling(1.0, 72)
 
 def slow_specs(seconds: float, transport: str = "memory") -> dict[str, ServerSpec]:
     "The embedded servers with tools that take `seconds` longer."
-    if not seconds: return embedded_specs(SERVERS, transport)
+    if not seconds:
+        return embedded_specs(SERVERS, transport)
     if transport == "memory":
-        return {name: spec.model_copy(update={"server": slow.slow_server, "options": {"name": name, "seconds": seconds}}) for name, spec in embedded_specs(SERVERS).items()}
-    return {name: spec.model_copy(update={"args": [slow.__file__, name, str(seconds)]}) for name, spec in embedded_specs(SERVERS, "stdio").items()}
+        return {
+            name: spec.model_copy(update={"server": slow.slow_server, "options": {"name": name, "seconds": seconds}})
+            for name, spec in embedded_specs(SERVERS).items()
+        }
+    return {
+        name: spec.model_copy(update={"args": [slow.__file__, name, str(seconds)]})
+        for name, spec in embedded_specs(SERVERS, "stdio").items()
+    }
 
 
 def some_tasks(n: int, seed: int = 0) -> list[Task]:
@@ -49,22 +59,26 @@ def some_tasks(n: int, seed: int = 0) -> list[Task]:
 @dataclass
 class Recorded:
     "Episodes to be played again."
+
     policy: Policy
     tasks: list[Task]
     groups: list[list[Trajectory]]  # for each task; every turn ended by itself
 
     @property
-    def samples(self) -> int: return len(self.groups[0])
+    def samples(self) -> int:
+        return len(self.groups[0])
 
     @property
-    def episodes(self) -> list[Trajectory]: return [t for group in self.groups for t in group]
+    def episodes(self) -> list[Trajectory]:
+        return [t for group in self.groups for t in group]
 
     @cached_property
-    def chat(self) -> Chat: return Chat(self.policy.tokenizer)
+    def chat(self) -> Chat:
+        return Chat(self.policy.tokenizer)
 
     def turns(self, t: Trajectory) -> list[list[int]]:
         "What the policy says, turn by turn."
-        return [t.ids[span.start:span.end] for span in t.turns if span.role == "policy"]
+        return [t.ids[span.start : span.end] for span in t.turns if span.role == "policy"]
 
     def only(self, t: Trajectory) -> "Recorded":
         "One episode alone."
@@ -74,11 +88,14 @@ class Recorded:
 
 @lru_cache(None)
 def record(n_tasks: int, samples: int, seed: int = 0) -> Recorded:
-    "Let the packaged model sample `samples` episodes of each task; episodes with a turn that was cut off are sampled again."
+    """Let the packaged model sample `samples` episodes of each task; episodes with a turn that was cut off are sampled
+    again."""
     policy = open_policy(load_config("cpu", "model.device=cpu"))
     tasks, groups = some_tasks(n_tasks, seed), []
     with Pool(embedded_specs(SERVERS)) as pool:
-        found = collect_sync(tasks, hf.HFEngine(policy.model), pool, Chat(policy.tokenizer), SAMPLING, samples=2 * samples, seed=seed)
+        found = collect_sync(
+            tasks, hf.HFEngine(policy.model), pool, Chat(policy.tokenizer), SAMPLING, samples=2 * samples, seed=seed
+        )
     for group in found:
         whole = [t for t in group if t.outcome.end == "answer"] or [t for t in group if t.turns[-1].finish == "stop"]
         groups.append((whole * samples)[:samples])
@@ -87,6 +104,7 @@ def record(n_tasks: int, samples: int, seed: int = 0) -> Recorded:
 
 class Scripted:
     "Inside, the hf engine draws its tokens as always, and then takes those of the recorded episodes."
+
     def __init__(self, recorded: Recorded):
         self.turns = {(t.task_id, i): recorded.turns(t) for group in recorded.groups for i, t in enumerate(group)}
 
@@ -103,7 +121,8 @@ class Scripted:
         self.kept = hf.noise, hf.sample
         hf.noise, hf.sample = self.noise, self.sample
 
-    def __exit__(self, *error): hf.noise, hf.sample = self.kept
+    def __exit__(self, *error):
+        hf.noise, hf.sample = self.kept
 
 
 def warm_engine(recorded: Recorded, deterministic: bool = False) -> hf.HFEngine:
@@ -113,12 +132,15 @@ def warm_engine(recorded: Recorded, deterministic: bool = False) -> hf.HFEngine:
     return engine
 
 
-def play(recorded: Recorded, specs: dict[str, ServerSpec], engine: hf.HFEngine, warm: bool = True) -> tuple[float, list[list[Trajectory]]]:
+def play(
+    recorded: Recorded, specs: dict[str, ServerSpec], engine: hf.HFEngine, warm: bool = True
+) -> tuple[float, list[list[Trajectory]]]:
     "Play the recorded episodes with our own collection; its seconds, and the episodes."
     with Pool(specs) as pool, Scripted(recorded):
         if warm:  # servers and sessions are there
             first = recorded.only(recorded.episodes[0])
-            with Scripted(first): collect_sync(first.tasks, engine, pool, recorded.chat, SAMPLING, run="warm")
+            with Scripted(first):
+                collect_sync(first.tasks, engine, pool, recorded.chat, SAMPLING, run="warm")
         start = time.perf_counter()
         groups = collect_sync(recorded.tasks, engine, pool, recorded.chat, SAMPLING, samples=recorded.samples)
         return time.perf_counter() - start, groups
@@ -126,12 +148,14 @@ def play(recorded: Recorded, specs: dict[str, ServerSpec], engine: hf.HFEngine, 
 
 class Script(LogitsProcessor):
     "Makes `generate` say the recorded turns: a row is recognised by the text before its turn."
+
     def __init__(self, recorded: Recorded, end_id: int):
         self.left, self.unknown, self.end_id = defaultdict(list), 0, end_id
         self.text = recorded.policy.tokenizer.decode
         for t in recorded.episodes:
             for span in t.turns:
-                if span.role == "policy": self.left[self.text(t.ids[:span.start])].append(t.ids[span.start:span.end])
+                if span.role == "policy":
+                    self.left[self.text(t.ids[: span.start])].append(t.ids[span.start : span.end])
         self.start, self.rows = 0, []
 
     def begin(self, ids: torch.Tensor, mask: torch.Tensor) -> None:
@@ -155,6 +179,7 @@ class Played(Exception):
 @dataclass
 class TRL:
     "TRL's trainer with an environment whose tools take `seconds` and answer from what was recorded."
+
     recorded: Recorded
     seconds: float
     folder: str
@@ -169,7 +194,9 @@ class TRL:
                 calls = parse_action(self.recorded.chat.decode(ids)).calls
                 for call, event in zip(calls, [event for event in t.outcome.events if event.turn == turn]):
                     names.add(call.name)
-                    answers[t.task_id].setdefault((call.name, json.dumps(call.arguments, sort_keys=True)), event.content)
+                    answers[t.task_id].setdefault(
+                        (call.name, json.dumps(call.arguments, sort_keys=True)), event.content
+                    )
 
         def tool(name):
             def call(self, **given: str) -> str:
@@ -180,15 +207,21 @@ class TRL:
                 """
                 time.sleep(seconds)
                 return answers[self.task_id].get((name, json.dumps(given, sort_keys=True)), "unknown")
+
             call.__name__ = name
             return call
 
-        def reset(self, task_id, **row): self.task_id = task_id
-        def get_reward(self) -> float: return 0.0
+        def reset(self, task_id, **row):
+            self.task_id = task_id
+
+        def get_reward(self) -> float:
+            return 0.0
+
         return type("Recording", (), {"reset": reset, "get_reward": get_reward} | {name: tool(name) for name in names})
 
     def __post_init__(self):
         import os
+
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
         import copy
         import trl
@@ -199,13 +232,32 @@ class TRL:
         tokenizer.response_template = qwen3_template
         shown = tokenizer.chat_template  # without the tools, which the recorded prompts list themselves
         tokenizer.chat_template = "{%- set tools = none %}" + shown
-        if tokenizer.pad_token is None: tokenizer.pad_token = tokenizer.eos_token
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
         chat = self.recorded.chat
-        self.rows = [{"prompt": prompt_messages(task, chat.form), "task_id": task.task_id} for task in self.recorded.tasks for _ in range(self.recorded.samples)]
-        args = trl.GRPOConfig(output_dir=self.folder, per_device_train_batch_size=len(self.rows), num_generations=max(self.recorded.samples, 2), max_completion_length=512,
-                              temperature=1.0, report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False)
-        self.trainer = trl.GRPOTrainer(model=copy.deepcopy(self.recorded.policy.model), args=args, train_dataset=Dataset.from_list(self.rows), processing_class=tokenizer,
-                                       environment_factory=self.environment())
+        self.rows = [
+            {"prompt": prompt_messages(task, chat.form), "task_id": task.task_id}
+            for task in self.recorded.tasks
+            for _ in range(self.recorded.samples)
+        ]
+        args = trl.GRPOConfig(
+            output_dir=self.folder,
+            per_device_train_batch_size=len(self.rows),
+            num_generations=max(self.recorded.samples, 2),
+            max_completion_length=512,
+            temperature=1.0,
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+        )
+        self.trainer = trl.GRPOTrainer(
+            model=copy.deepcopy(self.recorded.policy.model),
+            args=args,
+            train_dataset=Dataset.from_list(self.rows),
+            processing_class=tokenizer,
+            environment_factory=self.environment(),
+        )
         self.trainer.model.train()
         self.trainer.current_gradient_accumulation_steps = 1
         self.end_id = chat.end_id
@@ -223,13 +275,19 @@ class TRL:
             start = time.perf_counter()
             found = collect(prompts)
             seconds.append(time.perf_counter() - start)
-            self.sampled = sum(map(sum, found[2])) if isinstance(found[2], list) and found[2] and isinstance(found[2][0], list) else 0
+            self.sampled = (
+                sum(map(sum, found[2]))
+                if isinstance(found[2], list) and found[2] and isinstance(found[2][0], list)
+                else 0
+            )
             raise Played
 
         trainer.model.generate, trainer._generate = scripted, timed
-        try: trainer._generate_and_score_completions([dict(row) for row in self.rows])
-        except Played: pass
-        finally: trainer.model.generate, trainer._generate = generate, collect
+        try:
+            trainer._generate_and_score_completions([dict(row) for row in self.rows])
+        except Played:
+            pass
+        finally:
+            trainer.model.generate, trainer._generate = generate, collect
         self.unknown = script.unknown
         return seconds[0]
-

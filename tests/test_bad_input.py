@@ -1,4 +1,5 @@
 "Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
+
 import json, os, re, subprocess, sys
 
 import pytest
@@ -7,14 +8,22 @@ from conftest import ROOT, run, train_command
 
 def spoil(row, where):
     "A row with one thing wrong."
-    if where == "no id": del row["reward_spec"]["ground_truth"]["task_id"]
-    if where == "prompt": row["prompt"] = "what is the price?"
-    if where == "server": row["extra_info"]["tools"][0]["server"] = "polygone"
-    if where == "tool": row["extra_info"]["tools"][0]["tool"] += "s"
-    if where == "argument": row["extra_info"]["tools"][0]["arguments"]["day"] = "dya"
-    if where == "state": row["reward_spec"]["ground_truth"]["state_check"]["tool"] += "s"
-    if where == "facts": row["reward_spec"]["ground_truth"]["final_reference"] = {"answer_text": "", "facts": {"price": "412.309"}}
-    if where in ("server", "tool"): row["reward_spec"]["ground_truth"]["tool_sequence"] = []  # so that only the offer is wrong
+    if where == "no id":
+        del row["reward_spec"]["ground_truth"]["task_id"]
+    if where == "prompt":
+        row["prompt"] = "what is the price?"
+    if where == "server":
+        row["extra_info"]["tools"][0]["server"] = "polygone"
+    if where == "tool":
+        row["extra_info"]["tools"][0]["tool"] += "s"
+    if where == "argument":
+        row["extra_info"]["tools"][0]["arguments"]["day"] = "dya"
+    if where == "state":
+        row["reward_spec"]["ground_truth"]["state_check"]["tool"] += "s"
+    if where == "facts":
+        row["reward_spec"]["ground_truth"]["final_reference"] = {"answer_text": "", "facts": {"price": "412.309"}}
+    if where in ("server", "tool"):
+        row["reward_spec"]["ground_truth"]["tool_sequence"] = []  # so that only the offer is wrong
     return row
 
 
@@ -25,11 +34,19 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({"steps": -1}, [], r"train\.steps: -1 should be greater than or equal to 0"),
     ({"run": "a/b"}, [], r"run: 'a/b' cannot name a folder"),
     ({}, ["servers.names=[polygon,fmp,slakc]"], r"slakc.*slack"),
-    ({}, ["servers.names=[polygon,slack]"], r"row \d+.*fmp.*is not configured; it is an embedded one: add it to servers.names"),
+    (
+        {},
+        ["servers.names=[polygon,slack]"],
+        r"row \d+.*fmp.*is not configured; it is an embedded one: add it to servers.names",
+    ),
     ({}, ["servers.file=none.json"], r"server file 'none\.json' does not exist"),
     ({}, ["train.advantage=gripo"], r"train\.advantage: 'gripo' is not one of .*grpo"),
     ({}, ["train.loss=ppoo"], r"train\.loss: 'ppoo' is not one of"),
-    ({}, ["train.family_weight={lookup: 0, two_lookups: 0, chain: 0, post: 0, unanswerable: 0}"], r"every family has the weight 0"),
+    (
+        {},
+        ["train.family_weight={lookup: 0, two_lookups: 0, chain: 0, post: 0, unanswerable: 0}"],
+        r"every family has the weight 0",
+    ),
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
     ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),
     ({"wandb": "no"}, [], r"wandb: 'no' is neither True nor False"),
@@ -46,7 +63,10 @@ ROWS = [
     ("server", r"row 2.*'polygone' is not configured; did you mean polygon"),
     ("tool", r"row 2.*has no tool"),
     ("argument", r"row 2.*has no argument 'dya'"),
-    ("state", r"row 2.*state_check: .*has no tool 'slack_get_channel_historys'; did you mean slack_get_channel_history"),
+    (
+        "state",
+        r"row 2.*state_check: .*has no tool 'slack_get_channel_historys'; did you mean slack_get_channel_history",
+    ),
     ("facts", r"its own tool calls do not give its answer"),
 ]
 
@@ -57,13 +77,15 @@ CASES = [*SETTINGS, *ROWS, NOT_JSON]
 
 def start(case, folder):
     "Run the notebook on one wrong input."
-    if len(case) == 3: parameters, overrides = case[:2]
+    if len(case) == 3:
+        parameters, overrides = case[:2]
     else:
-        rows = json.loads((ROOT/"data/processed/train.json").read_text())
-        if case[0] == "state": rows = [row for row in rows if row["reward_spec"]["ground_truth"]["state_check"]]
+        rows = json.loads((ROOT / "data/processed/train.json").read_text())
+        if case[0] == "state":
+            rows = [row for row in rows if row["reward_spec"]["ground_truth"]["state_check"]]
         text = '[{"prompt": ' if case is NOT_JSON else json.dumps([*rows[:2], spoil(rows[2], case[0]), *rows[3:5]])
-        (folder/"tasks.json").write_text(text)
-        parameters, overrides = {"tasks": folder/"tasks.json"}, []
+        (folder / "tasks.json").write_text(text)
+        parameters, overrides = {"tasks": folder / "tasks.json"}, []
     return run(train_command(folder, parameters, overrides), folder)
 
 
@@ -72,19 +94,23 @@ def test_wrong_input_is_refused(case, tmp_path):
     done = start(case, tmp_path)
     assert done.returncode != 0
     assert re.search(case[-1], done.said.strip().splitlines()[-1]), done.said[-500:]
-    assert not (tmp_path/"outputs").exists()
-    loads = [c for c in json.loads((tmp_path/"train.ipynb").read_text())["cells"] if "training.evaluate()" in "".join(c["source"])]
+    assert not (tmp_path / "outputs").exists()
+    loads = [
+        c
+        for c in json.loads((tmp_path / "train.ipynb").read_text())["cells"]
+        if "training.evaluate()" in "".join(c["source"])
+    ]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 
 def test_missing_model(run_notebook, tmp_path):
-    done = run_notebook(model=str(tmp_path/"no-model"))
+    done = run_notebook(model=str(tmp_path / "no-model"))
     assert done.returncode != 0 and "no-model" in done.said.strip().splitlines()[-1]
-    assert not (tmp_path/"outputs").exists()
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_outputs_that_cannot_be_written(run_notebook, tmp_path):
-    (tmp_path/"outputs").write_text("a file")
+    (tmp_path / "outputs").write_text("a file")
     done = run_notebook()
     assert done.returncode != 0 and "outputs/test cannot be written, because" in done.said.strip().splitlines()[-1]
 
@@ -92,32 +118,42 @@ def test_outputs_that_cannot_be_written(run_notebook, tmp_path):
 def test_a_dry_run_checks_and_stops(run_notebook, tmp_path):
     done = run_notebook(dry_run=True)
     assert done.returncode == 0, done.said
-    assert "this was a dry run" in (tmp_path/"stdout").read_text()
-    assert not (tmp_path/"outputs").exists()
+    assert "this was a dry run" in (tmp_path / "stdout").read_text()
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_a_run_is_never_written_over(run_notebook, tmp_path):
-    (tmp_path/"outputs/test").mkdir(parents=True)
-    (tmp_path/"outputs/test/metrics.jsonl").write_text('{"step": 1}\n')
+    (tmp_path / "outputs/test").mkdir(parents=True)
+    (tmp_path / "outputs/test/metrics.jsonl").write_text('{"step": 1}\n')
     done = run_notebook()
     assert done.returncode != 0 and "already holds a run" in done.said.strip().splitlines()[-1]
-    assert (tmp_path/"outputs/test/metrics.jsonl").read_text() == '{"step": 1}\n'
+    assert (tmp_path / "outputs/test/metrics.jsonl").read_text() == '{"step": 1}\n'
 
 
 def test_make_says_what_bench_needs():
-    done = subprocess.run(["make", "bench"], cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NAME": "of-this-machine"})
+    done = subprocess.run(
+        ["make", "bench"], cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NAME": "of-this-machine"}
+    )
     assert done.returncode != 0 and "make bench NAME=" in done.stdout + done.stderr
 
 
 def test_make_keeps_a_finished_run(tmp_path):
-    finished = tmp_path/"outputs/mine"
+    finished = tmp_path / "outputs/mine"
     finished.mkdir(parents=True)
-    (finished/"metrics.jsonl").write_text('{"step": 1}\n')
-    (tmp_path/".venv").symlink_to(sys.prefix)
-    def make(*words): return subprocess.run(["make", "-f", ROOT/"Makefile", "-o", ".venv/.ready", "train", *words], cwd=tmp_path, capture_output=True, text=True)
+    (finished / "metrics.jsonl").write_text('{"step": 1}\n')
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+
+    def make(*words):
+        return subprocess.run(
+            ["make", "-f", ROOT / "Makefile", "-o", ".venv/.ready", "train", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
     done = make("RUN=mine")
     assert done.returncode == 2 and "'mine' already holds a run" in done.stdout + done.stderr
     assert [path.name for path in finished.iterdir()] == ["metrics.jsonl"]
     done = make("RUN=mein", "ARGS=--resume")
     assert done.returncode == 2 and "there is no run 'mein' to go on with" in done.stdout + done.stderr
-    assert not (tmp_path/"outputs/mein").exists()
+    assert not (tmp_path / "outputs/mein").exists()

@@ -1,4 +1,5 @@
 "The benchmark notebooks, small: they end, and write the figures they promise."
+
 import shutil
 
 import pytest
@@ -10,7 +11,10 @@ pytestmark = pytest.mark.last
 @pytest.fixture
 def run_folders():
     "Folders below outputs/ that begin with `tiny-` belong to this test."
-    def remove(): [shutil.rmtree(f) for f in (ROOT/"outputs").glob("tiny-*")]
+
+    def remove():
+        [shutil.rmtree(f) for f in (ROOT / "outputs").glob("tiny-*")]
+
     remove()
     yield
     remove()

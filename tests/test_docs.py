@@ -1,4 +1,6 @@
-"Every command and code block of the README and the guides, run as it stands there; what takes long is run with smaller numbers."
+"""Every command and code block of the README and the guides, run as it stands there; what takes long is run with
+smaller numbers."""
+
 import json
 import re
 import shlex
@@ -14,7 +16,11 @@ from mcp_grpo.client.spec import from_mcp_servers
 from mcp_grpo.task import Task
 
 SMALL = "train.tasks_per_step=2,rollout.samples=2,evaluate.tasks=4"  # instead of a hundred episodes a step
-BOOKS = re.search(r'write_text\("""(.*?)"""', "".join(json.loads((ROOT / "nbs/guides/servers.ipynb").read_text())["cells"][3]["source"]), re.S)[1]
+BOOKS = re.search(
+    r'write_text\("""(.*?)"""',
+    "".join(json.loads((ROOT / "nbs/guides/servers.ipynb").read_text())["cells"][3]["source"]),
+    re.S,
+)[1]
 
 
 def pages() -> list[Path]:
@@ -23,23 +29,36 @@ def pages() -> list[Path]:
 
 def text_of(page: Path) -> str:
     "The prose of a page, code cells left out: those are run by nbdev_test."
-    if page.suffix == ".md": return page.read_text()
-    return "\n\n".join("".join(cell["source"]) for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "markdown")
+    if page.suffix == ".md":
+        return page.read_text()
+    return "\n\n".join(
+        "".join(cell["source"]) for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "markdown"
+    )
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
     "(page, block) of every fenced block in a language."
-    return [(page.stem, block) for page in pages() for block in re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.S | re.M)]
+    return [
+        (page.stem, block)
+        for page in pages()
+        for block in re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.S | re.M)
+    ]
 
 
 def commands() -> list[tuple[str, str]]:
     "(page, command) of every line of a shell block, comments left out."
-    return [(page, line.partition("  #")[0].strip()) for page, block in blocks("sh") for line in block.splitlines() if line.strip()]
+    return [
+        (page, line.partition("  #")[0].strip())
+        for page, block in blocks("sh")
+        for line in block.splitlines()
+        if line.strip()
+    ]
 
 
 def shortened(command: str) -> str:
     "A training command with one step and few episodes."
-    if "papermill" in command: return f"{command} -p steps 1 -p overrides {SMALL}"
+    if "papermill" in command:
+        return f"{command} -p steps 1 -p overrides {SMALL}"
     found = re.search(r'ARGS=(?:"(.*?)"|(\S+))', command)
     before, arguments = (command.replace(found[0], "").strip(), found[1] or found[2]) if found else (command, "")
     return f'{before} ARGS="{arguments} --set {SMALL} --steps 1"'
@@ -50,20 +69,33 @@ def checkout(tmp_path_factory):
     "The repository as somebody finds it, with what the guides' commands speak of beside it."
     folder = tmp_path_factory.mktemp("docs") / "mcp_grpo"
     subprocess.run(["git", "clone", "-q", ROOT, folder], check=True)
-    for name in ("mcp_grpo", "experiments", "nbs", "data", "Makefile", "pyproject.toml", "requirements"):  # as they stand here, committed or not
+    for name in (
+        "mcp_grpo",
+        "experiments",
+        "nbs",
+        "data",
+        "Makefile",
+        "pyproject.toml",
+        "requirements",
+    ):  # as they stand here, committed or not
         subprocess.run(["cp", "-r", ROOT / name, folder], check=True)
     (folder / ".venv").symlink_to(sys.prefix)
     (Path(sys.prefix) / ".ready").touch()
-    servers, row = json.loads(blocks("json")[0][1]), next(json.loads(block) for _, block in blocks("json") if "env_class" in block)
+    servers, row = (
+        json.loads(blocks("json")[0][1]),
+        next(json.loads(block) for _, block in blocks("json") if "env_class" in block),
+    )
     held_out = row | {"prompt": [row["prompt"][0], {"role": "user", "content": "In which year did Emma come out?"}]}
     (folder / "books_server.py").write_text(BOOKS)
     (folder / "servers.json").write_text(json.dumps(servers))
     (folder / "books.json").write_text(json.dumps([row]))
     (folder / "books_heldout.json").write_text(json.dumps([held_out]))
     (folder / "path/to").mkdir(parents=True)
-    model = folder / "path/to/model"   # with the context that the guide's command asks for
+    model = folder / "path/to/model"  # with the context that the guide's command asks for
     shutil.copytree(folder / "mcp_grpo/assets/tiny", model)
-    (model / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 4096}))
+    (model / "config.json").write_text(
+        json.dumps(json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 4096})
+    )
     return folder
 
 
@@ -71,7 +103,8 @@ def training_commands() -> dict[str, list[str]]:
     "The training commands by page, in order; one that stands on several pages is run for the first."
     found, known = {}, set()
     for page, command in commands():
-        if re.match(r"make train|.*papermill", command) and command not in known: found.setdefault(page, []).append(command)
+        if re.match(r"make train|.*papermill", command) and command not in known:
+            found.setdefault(page, []).append(command)
         known.add(command)
     return found
 
@@ -84,16 +117,25 @@ def test_the_training_commands_of_a_page_run(page, checkout):
         before = set(checkout.glob("outputs/*"))
         done = run(["bash", "-c", shortened(command)], checkout)
         assert done.returncode == 0, f"{command}: {done.said[-3000:]}"
-        if "dry-run" in command: continue
-        folder, = set(checkout.glob("outputs/*")) - before
+        if "dry-run" in command:
+            continue
+        (folder,) = set(checkout.glob("outputs/*")) - before
         assert (folder / "model/model.safetensors").is_file(), command
-        if "books" in command: assert json.loads((folder / "result.json").read_text())["heldout"]["after"]["n"] == 1
+        if "books" in command:
+            assert json.loads((folder / "result.json").read_text())["heldout"]["after"]["n"] == 1
 
 
 OTHER = {  # how the commands that train nothing are seen to: by this test, or by the one named
-    "git clone https://github.com/mcp-grpo/mcp_grpo && cd mcp_grpo": "the fixture clones the repository from where it is",
-    ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100 --set train.gradient_checkpointing=true": "test_cli.py, with the packaged model: this one is not to be had without a network",
-    ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30": "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
+    (
+        "git clone https://github.com/mcp-grpo/mcp_grpo && cd mcp_grpo"
+    ): "the fixture clones the repository from where it is",
+    (
+        ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora "
+        "--warmstart 100 --set train.gradient_checkpointing=true"
+    ): "test_cli.py, with the packaged model: this one is not to be had without a network",
+    (
+        ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30"
+    ): "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
     ".venv/bin/mcp-grpo serve fmp --http --port 8000": "test_serve.py",
     ".venv/bin/mcp-grpo serve tavily --live": "test_live.py, against a stand-in for the service",
@@ -102,8 +144,13 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
 
 def test_every_other_command_is_accounted_for():
     from test_cli import guide_commands  # they are run there
+
     own = {tuple(words) for words in guide_commands()}
-    unknown = {command for _, command in commands() if tuple(shlex.split(command)[1:]) not in own} - {command for of_page in training_commands().values() for command in of_page} - set(OTHER)
+    unknown = (
+        {command for _, command in commands() if tuple(shlex.split(command)[1:]) not in own}
+        - {command for of_page in training_commands().values() for command in of_page}
+        - set(OTHER)
+    )
     assert not {command for command in unknown if not re.match(r"make test|make export", command)}
 
 
@@ -114,13 +161,22 @@ def test_json_blocks_are_read(tmp_path):
         if "mcpServers" in value:
             (tmp_path / "servers.json").write_text(block)
             assert from_mcp_servers(tmp_path / "servers.json"), page
-        else: Task.from_row(value, page)
+        else:
+            Task.from_row(value, page)
 
 
 def test_the_readmes_python_is_a_cell_of_the_index():
     "It is then run by nbdev_test."
-    cells = ["".join(cell["source"]).strip() for cell in json.loads((ROOT / "nbs/index.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
-    python = [block.strip() for block in re.findall(r"^```\w*\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M) if "import " in block]
+    cells = [
+        "".join(cell["source"]).strip()
+        for cell in json.loads((ROOT / "nbs/index.ipynb").read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    python = [
+        block.strip()
+        for block in re.findall(r"^```\w*\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M)
+        if "import " in block
+    ]
     assert python and all(block in cells for block in python)
 
 
@@ -132,4 +188,5 @@ def test_every_make_target_of_the_tables_exists():
 
 def test_links_between_pages_lead_somewhere():
     for page in pages():
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", text_of(page)): assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", text_of(page)):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

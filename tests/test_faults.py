@@ -1,4 +1,6 @@
-"What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no process is left."
+"""What broken, slow and hostile servers do to an episode: it ends as it should, its neighbours notice nothing, and no
+process is left."""
+
 import json, os, subprocess, sys, tempfile, time
 
 import anyio
@@ -13,7 +15,7 @@ from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.client.stdio import ServerProcess
 from mcp_grpo.client.tape import Tape
 
-sys.path.insert(0, str(ROOT/"tests/servers"))
+sys.path.insert(0, str(ROOT / "tests/servers"))
 import leaky
 from fault_table import CASES, changed_tools, faulty, here_already, killed_parent, server_processes, table_row, until
 
@@ -32,14 +34,26 @@ def nothing_is_left():
 def test_fault_table(case):
     row = anyio.run(table_row, case, TRIALS)
     assert row["held"] == TRIALS and not row["complaints"], row
-    if case.tool.startswith("evil"): assert row["computing"] < 1, row  # seconds that the event loop was kept from its other episodes; the benchmark asks for 0.1, and the expression itself takes hours
-    if case.tool == "huge": assert row["seconds"] < 10 and (row["mb"] or 0) <= 20, row  # the benchmark asks for 1 s; reading all of it takes 13
+    if case.tool.startswith("evil"):
+        assert row["computing"] < 1, (
+            row
+            # seconds that the event loop was kept from its other episodes; the benchmark asks for 0.1, and the
+            # expression
+            # itself takes hours
+        )
+    if case.tool == "huge":
+        assert row["seconds"] < 10 and (row["mb"] or 0) <= 20, (
+            row
+        )  # the benchmark asks for 1 s; reading all of it takes 13
 
 
 def digest() -> str:
     "Of the tools that `faulty` has at first."
+
     async def ask():
-        async with Pool({"faulty": faulty()}) as pool, await pool.lease(["faulty"]) as lease: return tools_digest(list(lease.tools("faulty").values()))
+        async with Pool({"faulty": faulty()}) as pool, await pool.lease(["faulty"]) as lease:
+            return tools_digest(list(lease.tools("faulty").values()))
+
     return anyio.run(ask)
 
 
@@ -55,15 +69,20 @@ def test_kill_9_of_the_parent_leaves_no_process():
 async def with_lease(spec, use):
     "What `use(lease)` returns."
     with anyio.fail_after(120):
-        async with Pool({spec.name: spec}) as pool, await pool.lease([spec.name]) as lease: return await use(lease)
+        async with Pool({spec.name: spec}) as pool, await pool.lease([spec.name]) as lease:
+            return await use(lease)
 
 
 # ---- what may be called again
 
+
 def flaky(tmp_path, times: int, **more):
     "The result of a call that crashes its server so many times, and how often it reached one."
-    path = tmp_path/"calls"
-    async def use(lease): return await lease.call("faulty", "flaky", {"path": str(path), "times": times})
+    path = tmp_path / "calls"
+
+    async def use(lease):
+        return await lease.call("faulty", "flaky", {"path": str(path), "times": times})
+
     return anyio.run(with_lease, faulty(**more), use), len(path.read_text().splitlines())
 
 
@@ -83,30 +102,50 @@ def test_any_other_call_never_is(tmp_path):
 
 
 def test_nor_is_one_whose_session_had_something_to_lose(tmp_path):
-    path = tmp_path/"calls"
+    path = tmp_path / "calls"
+
     async def use(lease):
         await lease.call("faulty", "remember", {"text": "mine"})
         return await lease.call("faulty", "flaky", {"path": str(path), "times": 1})
+
     result = anyio.run(with_lease, faulty(idempotent=["flaky"], retries=2), use)
     assert (result.fault, len(path.read_text().splitlines())) == ("crash", 1)
 
 
 # ---- what a server sees of this machine
 
+
 def test_a_server_sees_little(monkeypatch, tmp_path):
-    for name in ("PLANTED", "PLANTED_TOKEN", "ASKED_FOR"): monkeypatch.setenv(name, f"the-value-of-{name}")
-    async def use(lease): return [(await lease.call("faulty", tool, args)).content for tool, args in (("surroundings", {}), ("env", {"name": "GIVEN"}))]
+    for name in ("PLANTED", "PLANTED_TOKEN", "ASKED_FOR"):
+        monkeypatch.setenv(name, f"the-value-of-{name}")
+
+    async def use(lease):
+        return [
+            (await lease.call("faulty", tool, args)).content
+            for tool, args in (("surroundings", {}), ("env", {"name": "GIVEN"}))
+        ]
+
     seen, given = anyio.run(with_lease, faulty(env={"GIVEN": "yes"}, pass_env=["ASKED_FOR"], public=["ASKED_FOR"]), use)
     seen = json.loads(seen)
-    assert "PLANTED" not in json.dumps(seen) and seen["environment"]["ASKED_FOR"] == "the-value-of-ASKED_FOR" and given == "yes"
-    assert seen["home"] != os.environ.get("HOME") and seen["home_files"] == [] and seen["cwd_files"] == [] and seen["cwd"] != os.getcwd()
+    assert (
+        "PLANTED" not in json.dumps(seen)
+        and seen["environment"]["ASKED_FOR"] == "the-value-of-ASKED_FOR"
+        and given == "yes"
+    )
+    assert (
+        seen["home"] != os.environ.get("HOME")
+        and seen["home_files"] == []
+        and seen["cwd_files"] == []
+        and seen["cwd"] != os.getcwd()
+    )
     assert seen["files_open"] <= 5, "files of this process are open in the server"
 
 
 def test_the_folder_is_the_same_and_clean_in_every_episode(tmp_path):
-    (tmp_path/"template").mkdir()
-    (tmp_path/"template/start.txt").write_text("from the template")
-    spec = faulty("--workdir", "{workdir}", isolation="workdir", template=str(tmp_path/"template"), processes=1)
+    (tmp_path / "template").mkdir()
+    (tmp_path / "template/start.txt").write_text("from the template")
+    spec = faulty("--workdir", "{workdir}", isolation="workdir", template=str(tmp_path / "template"), processes=1)
+
     async def use():
         seen = []
         async with Pool({"faulty": spec}) as pool:
@@ -114,29 +153,44 @@ def test_the_folder_is_the_same_and_clean_in_every_episode(tmp_path):
                 async with await pool.lease(["faulty"]) as lease:
                     surroundings = json.loads((await lease.call("faulty", "surroundings")).content)
                     await lease.call("faulty", "note", {"text": f"note{i}"})
-                    seen.append((surroundings["pid"], surroundings["cwd"], json.loads((await lease.call("faulty", "notes")).content)))
+                    seen.append(
+                        (
+                            surroundings["pid"],
+                            surroundings["cwd"],
+                            json.loads((await lease.call("faulty", "notes")).content),
+                        )
+                    )
         return seen
+
     seen = anyio.run(use)
     assert len({pid for pid, _, _ in seen}) == 1 and {cwd for _, cwd, _ in seen} == {"/workdir"}
-    assert [found for _, _, found in seen] == [{"notes": [f"note{i}"], "files": ["notes.txt", "start.txt"]} for i in range(3)]
+    assert [found for _, _, found in seen] == [
+        {"notes": [f"note{i}"], "files": ["notes.txt", "start.txt"]} for i in range(3)
+    ]
 
 
 def test_a_false_promise_is_found_out():
     "A server that remembers in memory does not forget because its folder was emptied."
+
     async def prove(isolation):
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation=isolation)}) as pool:
             return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+
     proofs = {isolation: anyio.run(prove, isolation) for isolation in ("process", "workdir", "shared")}
     assert {isolation: (proof.level, proof.held) for isolation, proof in proofs.items()} == {
-        "process": ("process", True), "workdir": ("shared", False), "shared": ("shared", True)}, proofs
+        "process": ("process", True),
+        "workdir": ("shared", False),
+        "shared": ("shared", True),
+    }, proofs
 
 
 @pytest.mark.parametrize("mode", ["record", "auto"])
 def test_a_tape_does_not_prove_anything(tmp_path, mode):
     async def prove():
-        with Tape(tmp_path/"tape", mode) as tape:
+        with Tape(tmp_path / "tape", mode) as tape:
             async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir")}, tape) as pool:
                 return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+
     assert anyio.run(prove).level == "shared"
 
 
@@ -144,22 +198,28 @@ def test_nor_does_a_read_that_fails():
     async def prove():
         async with Pool({"faulty": faulty(isolation="process")}) as pool:
             reading, call_live = [], LeasedSession.call_live
+
             async def fails_in_the_third(leased, tool, arguments):
                 if tool == "recall" and leased not in reading:
                     reading.append(leased)
-                    if len(reading) > 2: return ToolResult("later", fault="rate_limit")
+                    if len(reading) > 2:
+                        return ToolResult("later", fault="rate_limit")
                 return await call_live(leased, tool, arguments)
+
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(LeasedSession, "call_live", fails_in_the_third)
                 return await pool.prove("faulty", write=("remember", {"text": "{canary}"}), read=("recall", {}))
+
     proof = anyio.run(prove)
     assert (proof.level, proof.held) == ("unproved", False) and "had a fault" in proof.evidence
 
 
 # ---- what a server leaves on the disk
 
+
 def test_a_folder_too_deep_for_python_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other clients make folders in the usual place
+
     async def use():
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1)}) as pool:
             for _ in range(2):
@@ -167,18 +227,24 @@ def test_a_folder_too_deep_for_python_is_removed(tmp_path, monkeypatch):
                     found = json.loads((await lease.call("faulty", "notes")).content)
                     dug = await lease.call("faulty", "dig", {"levels": 1500})
             return found, dug, list(tmp_path.iterdir())
+
     found, dug, made = anyio.run(use)
     assert found == {"notes": [], "files": []} and dug.content == "done"
     assert made and not list(tmp_path.iterdir())
 
 
 def test_a_session_that_cannot_be_made_ready_is_closed(monkeypatch):
-    async def broken(process): raise OSError("a file went away")
+    async def broken(process):
+        raise OSError("a file went away")
+
     monkeypatch.setattr(ServerProcess, "settle", broken)
+
     async def use():
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir")}) as pool:
-            with pytest.raises(OSError): await pool.lease(["faulty"])
+            with pytest.raises(OSError):
+                await pool.lease(["faulty"])
             return live_sessions()
+
     assert anyio.run(use) == 0
 
 
@@ -189,10 +255,12 @@ def test_complaints_do_not_fill_the_disk():
         server = psutil.Process(session.process.child.pid)
         assert await until(lambda: server.io_counters().write_chars > 20_000_000)  # meanwhile nobody calls any more
         assert await until(lambda: session.error_log.size <= MAX_ERRLOG), session.error_log.size
+
     anyio.run(with_lease, faulty(), use)
 
 
 # ---- limits that all episodes share
+
 
 def test_rate_and_concurrency_hold_for_all_episodes():
     async def use(spec, seconds):
@@ -202,6 +270,7 @@ def test_rate_and_concurrency_hold_for_all_episodes():
             start = time.monotonic()
             results = await together(lambda lease: lease.call("faulty", "slow", {"seconds": seconds}), leases)
             return time.monotonic() - start, {r.fault for r in results}
+
     shared = dict(isolation="shared", timeout=30)
     spent, faults = anyio.run(use, faulty(concurrency=2, **shared), 0.3)
     assert faults == {None} and spent >= 0.9  # three at two at a time
@@ -214,33 +283,48 @@ def test_calls_that_wait_behind_a_crash_are_made_by_the_next_session():
         async with Pool({"faulty": faulty(isolation="shared", concurrency=1)}) as pool:
             leases = await together(pool.lease, [["faulty"]] * 6)
             await leases[0].call("faulty", "ok", {"text": "warm"})
-            return await together(lambda i: leases[i].call("faulty", *(("crash", {}) if i == 0 else ("ok", {"text": str(i)}))), range(6))
+            return await together(
+                lambda i: leases[i].call("faulty", *(("crash", {}) if i == 0 else ("ok", {"text": str(i)}))), range(6)
+            )
+
     results = anyio.run(use)
-    assert [(r.fault, r.content) for r in results[1:]] == [(None, str(i)) for i in range(1, 6)] and results[0].fault == "crash"
+    assert [(r.fault, r.content) for r in results[1:]] == [(None, str(i)) for i in range(1, 6)] and results[
+        0
+    ].fault == "crash"
 
 
 def test_a_call_that_waits_is_not_made_in_the_next_episode():
     "Its own episode has left meanwhile."
+
     async def use():
         async with Pool({"faulty": faulty("--workdir", "{workdir}", isolation="workdir", processes=1, rate=1)}) as pool:
             late = []
-            async def write(lease, text): late.append(await lease.call("faulty", "note", {"text": text}))
+
+            async def write(lease, text):
+                late.append(await lease.call("faulty", "note", {"text": text}))
+
             async with anyio.create_task_group() as group:
                 async with await pool.lease(["faulty"]) as lease:
-                    for text in ("a", "b", "c", "d"): group.start_soon(write, lease, text)
+                    for text in ("a", "b", "c", "d"):
+                        group.start_soon(write, lease, text)
                     await anyio.sleep(0.05)
-                async with await pool.lease(["faulty"]) as lease: found = await lease.call("faulty", "notes")
+                async with await pool.lease(["faulty"]) as lease:
+                    found = await lease.call("faulty", "notes")
             return json.loads(found.content)["notes"], {r.fault for r in late}
+
     found, faults = anyio.run(use)
     assert found == [] and faults - {None}
 
 
 # ---- over HTTP
 
+
 @pytest.fixture
 def limited():
     "The URL of a server that says 'later'."
-    server = subprocess.Popen([sys.executable, str(ROOT/"tests/servers/limited.py")], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/servers/limited.py")], stdout=subprocess.PIPE, text=True
+    )
     yield server.stdout.readline().strip()
     server.kill()
     server.wait()
@@ -249,13 +333,20 @@ def limited():
 
 def over_http(url, *calls, **more):
     "The results of calls, and their seconds."
-    async def use(lease): return [await lease.call("limited", *call) for call in calls]
+
+    async def use(lease):
+        return [await lease.call("limited", *call) for call in calls]
+
     return anyio.run(with_lease, ServerSpec("limited", url=url, **({"timeout": 20.0} | more)), use)
 
 
 def test_retry_after_is_honoured(limited):
     refused, counted = over_http(limited, ("limited", {"times": 1}), ("calls", {}))
-    assert (refused.fault, refused.content, counted.content) == (None, "done", "limited") and refused.seconds >= 1  # carried out once
+    assert (refused.fault, refused.content, counted.content) == (
+        None,
+        "done",
+        "limited",
+    ) and refused.seconds >= 1  # carried out once
 
 
 def test_a_limit_that_stays_is_a_fault_and_the_session_lives(limited):
@@ -271,34 +362,44 @@ def test_a_large_answer_is_cut_off(limited):
 
 def test_an_error_of_the_server_is_not_the_models(limited):
     for status in (302, 500, 503):  # the first as a gateway does whose login has run out
-        result, = over_http(limited, ("fail", {"status": status}), retries=0)
+        (result,) = over_http(limited, ("fail", {"status": status}), retries=0)
         assert result.fault and not result.is_error, result
 
 
 # ---- secrets
 
+
 def test_no_secret_comes_out(tmp_path):
     hearts = leaky.run(tmp_path)
-    assert len(hearts) == 10 and "[redacted]" in (tmp_path/"stdout").read_text()
+    assert len(hearts) == 10 and "[redacted]" in (tmp_path / "stdout").read_text()
     assert not leaky.found(tmp_path, hearts)
 
 
 def test_no_unforeseen_secret_comes_out(tmp_path):
     hearts = leaky.run_unforeseen(tmp_path)
-    said = (tmp_path/"stdout").read_text()
-    assert len(hearts) >= 30 and len(leaky.UNFORESEEN) == 8 and (tmp_path/"log").read_text().count("DEBUG:") > 100
-    assert said.count("[redacted]") > 1000 and "DefaultEndpointsProtocol" not in said and "/etc/ssl" in said and "eu-west" not in said
+    said = (tmp_path / "stdout").read_text()
+    assert len(hearts) >= 30 and len(leaky.UNFORESEEN) == 8 and (tmp_path / "log").read_text().count("DEBUG:") > 100
+    assert (
+        said.count("[redacted]") > 1000
+        and "DefaultEndpointsProtocol" not in said
+        and "/etc/ssl" in said
+        and "eu-west" not in said
+    )
     assert not leaky.found(tmp_path, hearts)
 
 
 def test_planted_secrets_can_be_found(tmp_path):
     hearts, values = leaky.plant(leaky.UNFORESEEN)
     for name, say in leaky.teller.WAYS.items():
-        (tmp_path/name).write_text("\n".join(say(value) for group in values.values() for value in group.values()))
+        (tmp_path / name).write_text("\n".join(say(value) for group in values.values() for value in group.values()))
         found = leaky.found(tmp_path, hearts)
-        assert [heart for heart in hearts if f"{heart} in {name}" not in found] in ([], ["env BASIC"]), name  # base64 in base64
+        assert [heart for heart in hearts if f"{heart} in {name}" not in found] in ([], ["env BASIC"]), (
+            name
+        )  # base64 in base64
 
 
 def test_a_secret_in_a_tool_list_is_cut_out():
-    async def use(lease): return lease.tools("faulty")["ok"].description
+    async def use(lease):
+        return lease.tools("faulty")["ok"].description
+
     assert anyio.run(with_lease, faulty(env={"PHRASE_TOKEN": "as it came"}), use) == "The text, [redacted]."

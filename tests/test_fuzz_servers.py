@@ -1,10 +1,12 @@
-"Whatever a model may write as arguments: an answer or a clear error, never a crash, never long. FUZZ_CASES=500 tries more."
+"""Whatever a model may write as arguments: an answer or a clear error, never a crash, never long. FUZZ_CASES=500 tries
+more."""
+
 import os, sys, time
 
 import pytest
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT/"tests/servers"))
+sys.path.insert(0, str(ROOT / "tests/servers"))
 from fuzz import fuzz_server
 from mcp.server.mcpserver import MCPServer
 
@@ -23,14 +25,21 @@ def test_every_tool_answers(name):
 
 def test_bad_tools_are_found():
     server = MCPServer("bad", log_level="CRITICAL")
+
     @server.tool(structured_output=False)
-    async def crashes(n: int): return reply({"eighth": 1 / (n // 8)})
+    async def crashes(n: int):
+        return reply({"eighth": 1 / (n // 8)})
+
     @server.tool(structured_output=False)
     async def takes_long(n: int):
         end = time.process_time() + 0.15
-        while n > 20 and time.process_time() < end: pass
+        while n > 20 and time.process_time() < end:
+            pass
         return reply({})
+
     @server.tool(structured_output=False)
-    async def babbles(n: int): return "nothing"
+    async def babbles(n: int):
+        return "nothing"
+
     crashing, slow, babbling = (found.complaints[0] for found in fuzz_server(server, 200))
     assert "no clear error" in crashing and "'n': 0" in crashing and "s of CPU" in slow and babbling

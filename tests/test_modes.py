@@ -1,4 +1,6 @@
-"The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over two processes."
+"""The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over
+two processes."""
+
 import json, os, sys
 
 import pytest
@@ -13,23 +15,49 @@ from mcp_grpo.train.trainer import check_algorithm
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_mode_that_needs_a_gpu_is_refused_in_one_sentence_before_a_model_is_loaded(tmp_path):
     done = run(train_command(tmp_path, {"mode": "gpu", "model": "no/such/model", "dry_run": True}), tmp_path)
-    assert done.returncode != 0 and "PolicyError: model.device is 'cuda', which is not there: this machine has cpu" in done.said
-    with pytest.raises(PolicyError, match="'cuda', which is not there"): plan_run(load_config("gpu"))
+    assert (
+        done.returncode != 0
+        and "PolicyError: model.device is 'cuda', which is not there: this machine has cpu" in done.said
+    )
+    with pytest.raises(PolicyError, match="'cuda', which is not there"):
+        plan_run(load_config("gpu"))
 
 
 def test_the_plan_for_a_pretended_gpu():
-    gpu = Machine(("cuda", "cpu"), gpus=4, bfloat16=True, packages=frozenset({"peft", "bitsandbytes", "deepspeed", "vllm"}))
+    gpu = Machine(
+        ("cuda", "cpu"), gpus=4, bfloat16=True, packages=frozenset({"peft", "bitsandbytes", "deepspeed", "vllm"})
+    )
     plans = {mode: plan_run(load_config(mode), gpu) for mode in ("cpu", "gpu", "lora", "vllm", "full")}
     assert {mode: (p.device, p.dtype, p.quantization, p.processes) for mode, p in plans.items()} == {
-        "cpu": ("cuda", "float32", "none", 0), "gpu": ("cuda", "float32", "none", 0), "lora": ("cuda", "bfloat16", "nf4", 0),
-        "vllm": ("cuda", "bfloat16", "none", 0), "full": ("cuda", "bfloat16", "none", 4)}
+        "cpu": ("cuda", "float32", "none", 0),
+        "gpu": ("cuda", "float32", "none", 0),
+        "lora": ("cuda", "bfloat16", "nf4", 0),
+        "vllm": ("cuda", "bfloat16", "none", 0),
+        "full": ("cuda", "bfloat16", "none", 4),
+    }
 
 
 def test_the_preset_reference_holds_the_settings_of_the_specification():
     cfg = load_config("reference").train
     check_algorithm(load_config("reference"))
-    found = (cfg.lr, cfg.micro_batch, cfg.accumulation, cfg.warmup, cfg.max_epochs, cfg.kl, cfg.clip_low, cfg.clip_high, cfg.gamma, cfg.gae_lambda, cfg.value_loss, cfg.grad_clip)
-    assert found == (5e-6, 1, 8, 100, 3, 0.01, 0.2, 0.2, 0.99, 0.95, 0.5, 1.0) and (cfg.reference, cfg.reference_every) == ("ema", 100)
+    found = (
+        cfg.lr,
+        cfg.micro_batch,
+        cfg.accumulation,
+        cfg.warmup,
+        cfg.max_epochs,
+        cfg.kl,
+        cfg.clip_low,
+        cfg.clip_high,
+        cfg.gamma,
+        cfg.gae_lambda,
+        cfg.value_loss,
+        cfg.grad_clip,
+    )
+    assert found == (5e-6, 1, 8, 100, 3, 0.01, 0.2, 0.2, 0.99, 0.95, 0.5, 1.0) and (
+        cfg.reference,
+        cfg.reference_every,
+    ) == ("ema", 100)
 
 
 def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
@@ -40,11 +68,15 @@ def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
     assert all(p.grad is not None for p in policy.trainable().values()) and policy.causal.is_quantized
     policy.save(tmp_path / "model")
     policy.save_adapter(tmp_path / "adapter")
-    assert not hasattr(open_policy(load_config("cpu", model={"name": str(tmp_path / "model")})).model, "quantization_method")
+    assert not hasattr(
+        open_policy(load_config("cpu", model={"name": str(tmp_path / "model")})).model, "quantization_method"
+    )
     assert (tmp_path / "adapter/adapter_model.safetensors").exists()
 
 
-def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_skip_what_is_not_finite_together(tmp_path):
+def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_skip_what_is_not_finite_together(
+    tmp_path,
+):
     needs("deepspeed")
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     alone = [sys.executable, str(ROOT / "tests/sharded.py"), str(tmp_path), "moving"]
@@ -57,4 +89,10 @@ def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_s
     assert found["moving"]["change"] < 1e-4 and found["moving"]["crossed"] < 1e-4 and found["moving"]["resumed"] == 0
     for fault in ("reward", "loss", "gradient"):
         said = [[fault], [fault], [fault + ", critical"]]
-        assert found["not finite"][fault] == {"skipped": [1, 1, 1], "moved": [], "said": said, "agree": True, "stood": []}
+        assert found["not finite"][fault] == {
+            "skipped": [1, 1, 1],
+            "moved": [],
+            "said": said,
+            "agree": True,
+            "stood": [],
+        }

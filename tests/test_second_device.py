@@ -1,4 +1,6 @@
-"The learner and the engine hf on a device that is not the processor (tests/second_device.py): nothing is mixed, and a GPU would seldom be waited for."
+"""The learner and the engine hf on a device that is not the processor (tests/second_device.py): nothing is mixed, and a
+GPU would seldom be waited for."""
+
 import json, sys
 
 import pytest
@@ -7,7 +9,7 @@ from conftest import ROOT, run
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    done = run([sys.executable, str(ROOT/"tests/second_device.py")], tmp_path_factory.mktemp("second"))
+    done = run([sys.executable, str(ROOT / "tests/second_device.py")], tmp_path_factory.mktemp("second"))
     assert done.returncode == 0, done.said[-3000:]
     return json.loads(done.stdout)
 
@@ -29,4 +31,6 @@ def test_the_engine_says_the_same_on_another_device(played):
 
 def test_a_device_is_seldom_waited_for(played):
     assert played["engine"]["waits"] == 1, "a forward pass waits for its tokens, once"
-    assert played["cases"]["plain"]["waits"] == 6, "a step waits twice in transformers, and for the statistics, the gradient's norm, what moved and a count"
+    assert played["cases"]["plain"]["waits"] == 6, (
+        "a step waits twice in transformers, and for the statistics, the gradient's norm, what moved and a count"
+    )

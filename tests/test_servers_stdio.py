@@ -1,4 +1,5 @@
 "Each embedded server as a subprocess, spoken to with the plain MCP client."
+
 import json, sys
 
 import anyio
@@ -20,8 +21,11 @@ TOOLS = {  # a few names that the official servers use too
 
 
 def client(name: str):
-    return mcp.Client(mcp.StdioServerParameters(command=sys.executable, args=["-m", f"mcp_grpo.servers.{name}", "--world-seed", "0"]),
-                      mode="legacy", read_timeout_seconds=120)
+    return mcp.Client(
+        mcp.StdioServerParameters(command=sys.executable, args=["-m", f"mcp_grpo.servers.{name}", "--world-seed", "0"]),
+        mode="legacy",
+        read_timeout_seconds=120,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
@@ -33,10 +37,13 @@ def test_server_over_stdio(name):
             async with client(name) as c:
                 tools = {t.name for t in (await c.list_tools()).tools}
                 return tools, await c.call_tool(tool, arguments)
+
     tools, good = anyio.run(talk)
     assert TOOLS[name] <= tools
     assert not good.is_error and good.content[0].text.startswith("{")
-    assert not [command for command in commands(psutil.Process().children(recursive=True)) if "mcp_grpo.servers" in command]
+    assert not [
+        command for command in commands(psutil.Process().children(recursive=True)) if "mcp_grpo.servers" in command
+    ]
 
 
 def test_slack_over_stdio_keeps_state_to_its_process():
@@ -44,7 +51,13 @@ def test_slack_over_stdio_keeps_state_to_its_process():
         async with client("slack") as c:
             channels = await c.call_tool("slack_list_channels", {})
             name = json.loads(channels.content[0].text)["channels"][0]["name"]
-            if text: await c.call_tool("slack_post_message", {"channel_id": f"#{name}", "text": text})
-            return (await c.call_tool("slack_get_channel_history", {"channel_id": f"#{name}", "limit": 50})).content[0].text
+            if text:
+                await c.call_tool("slack_post_message", {"channel_id": f"#{name}", "text": text})
+            return (
+                (await c.call_tool("slack_get_channel_history", {"channel_id": f"#{name}", "limit": 50}))
+                .content[0]
+                .text
+            )
+
     assert "canary 7391" in anyio.run(post_and_read, "canary 7391")
     assert "canary 7391" not in anyio.run(post_and_read, "")

@@ -1,4 +1,6 @@
-"Servers that answer with a million values, ask without end or stop half way: a share of the table that the benchmark tries whole."
+"""Servers that answer with a million values, ask without end or stop half way: a share of the table that the benchmark
+tries whole."""
+
 import os, sys, textwrap
 
 import anyio
@@ -8,11 +10,23 @@ from conftest import ROOT
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import ServerSpec
 
-sys.path.insert(0, str(ROOT/"tests/servers"))
+sys.path.insert(0, str(ROOT / "tests/servers"))
 from wild_table import all_modes, complaints, mode_row
 
-SHARE = ["stdio: a million lists", "stdio: blocks of no known kind", "stdio: NaN and Infinity", "stdio: a pause of a year", "stdio: hang with a full pipe", "stdio: pings, and reads nothing",
-         "stdio: tools: 20,000 tools", "stdio: tools: large schemas on every page", "http: many keys", "http: event: a million lists", "http: retry in a year", "http: pings in the answer"]
+SHARE = [
+    "stdio: a million lists",
+    "stdio: blocks of no known kind",
+    "stdio: NaN and Infinity",
+    "stdio: a pause of a year",
+    "stdio: hang with a full pipe",
+    "stdio: pings, and reads nothing",
+    "stdio: tools: 20,000 tools",
+    "stdio: tools: large schemas on every page",
+    "http: many keys",
+    "http: event: a million lists",
+    "http: retry in a year",
+    "http: pings in the answer",
+]
 
 
 def test_the_table_is_whole():
@@ -23,7 +37,9 @@ def test_the_table_is_whole():
 @pytest.mark.parametrize("mode", [mode for mode in all_modes() if mode.what in SHARE], ids=lambda mode: mode.what)
 def test_no_call_is_late_and_nobody_else_notices(mode):
     row = mode_row(mode, timeout=10.0)
-    assert not complaints(row, patience=10), row  # the benchmark is strict; a processor that others use too counts their time as ours
+    assert not complaints(row, patience=10), (
+        row
+    )  # the benchmark is strict; a processor that others use too counts their time as ours
 
 
 DATABASE = """
@@ -44,23 +60,30 @@ DATABASE = """
                 said = str(kept.execute("SELECT count(*) FROM notes").fetchone()[0])
             except Exception as e: said = f"{type(e).__name__}: {e}"
             answer(m["id"], content=[{"type": "text", "text": f"{said} {os.getpid()}"}])
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("when", ["early", "late"])
 def test_a_server_that_keeps_its_database_open_is_replaced(tmp_path, caplog, when):
     "Its folder is reset after each episode, and the open file would be one that is no longer there."
-    program = tmp_path/"notes.py"
+    program = tmp_path / "notes.py"
     program.write_text(textwrap.dedent(DATABASE))
     name = f"notes{when}{os.getpid()}"
-    spec = ServerSpec(name, command=sys.executable, args=[str(program), "{workdir}", when], isolation="workdir", processes=1)
+    spec = ServerSpec(
+        name, command=sys.executable, args=[str(program), "{workdir}", when], isolation="workdir", processes=1
+    )
+
     async def play():
         async with Pool({name: spec}) as pool:
             said = []
             for _ in range(4):
-                async with await pool.lease([name]) as lease: said.append((await lease.call(name, "note")).content)
+                async with await pool.lease([name]) as lease:
+                    said.append((await lease.call(name, "note")).content)
             return said
+
     said = anyio.run(play)
     assert [text.split()[0] for text in said] == ["1"] * 4, said
     assert len({text.split()[1] for text in said}) == 4
-    assert sum("could not be reset" in record.message and name in record.message for record in caplog.records) == 1, caplog.text
+    assert sum("could not be reset" in record.message and name in record.message for record in caplog.records) == 1, (
+        caplog.text
+    )

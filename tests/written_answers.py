@@ -1,31 +1,40 @@
 "The written questions that need counting or comparing, answered once more from the content itself: no server, no SQL."
+
 import json, sys
 from collections import Counter
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-HERE = Path(__file__).resolve().parents[1]/"data/written"
+HERE = Path(__file__).resolve().parents[1] / "data/written"
 sys.path.insert(0, str(HERE))
 from make_content import COMMITS, tables
 from servers import SETTINGS
 
-FILES, SHOP, BAKERY = HERE/"filesystem", tables("sqlite"), tables("motherduck")
-WEATHER = {"New York": (33, "Cloudy", 82), "Chicago": (36, "Light rain / drizzle", 82), "Los Angeles": (73, "Sunny / Clear", 48)}  # what the server makes up: degrees, sky, humidity
+FILES, SHOP, BAKERY = HERE / "filesystem", tables("sqlite"), tables("motherduck")
+WEATHER = {
+    "New York": (33, "Cloudy", 82),
+    "Chicago": (36, "Light rain / drizzle", 82),
+    "Los Angeles": (73, "Sunny / Clear", 48),
+}  # what the server makes up: degrees, sky, humidity
 
 
-def table(path: str) -> list[list[str]]: return [line.split(",") for line in (FILES/path).read_text(encoding="utf-8").splitlines()[1:]]
-def cell(path: str, row: str, column: int) -> float: return next(float(line[column]) for line in table(path) if line[0] == row)
+def table(path: str) -> list[list[str]]:
+    return [line.split(",") for line in (FILES / path).read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def cell(path: str, row: str, column: int) -> float:
+    return next(float(line[column]) for line in table(path) if line[0] == row)
 
 
 def filesystem() -> dict[int, object]:
     fees = {line[0]: float(line[4]) for line in table("prices/workshops.csv")}
-    toner = json.loads((FILES/"settings/printer.json").read_text())["toner_left_percent"]
+    toner = json.loads((FILES / "settings/printer.json").read_text())["toner_left_percent"]
     return {
         4: cell("prices/room_hire.csv", "Pottery", 4) - cell("prices/room_hire_2024.csv", "Pottery", 4),
-        7: (FILES/"plans/todo.md").read_text().count("- [ ]"),
+        7: (FILES / "plans/todo.md").read_text().count("- [ ]"),
         8: min(fees, key=fees.get),
-        14: len(list((FILES/"minutes").iterdir())),
+        14: len(list((FILES / "minutes").iterdir())),
         18: 2 * next(float(line[3]) for line in table("plans/autumn_programme.csv") if line[1] == "Jazz trio"),
         19: cell("plans/budget_2025.csv", "Heating", 1) - cell("plans/budget_2025.csv", "Heating", 2),
         20: min(toner, key=toner.get),
@@ -34,13 +43,19 @@ def filesystem() -> dict[int, object]:
 
 def git() -> dict[int, object]:
     commits = [commit for commit in COMMITS if not isinstance(commit, str)]
-    return {3: len(commits), 22: (date.fromisoformat(commits[-1][1][:10]) - date.fromisoformat(commits[0][1][:10])).days}
+    return {
+        3: len(commits),
+        22: (date.fromisoformat(commits[-1][1][:10]) - date.fromisoformat(commits[0][1][:10])).days,
+    }
 
 
 def sqlite() -> dict[int, object]:
     customers, items, rentals, payments = SHOP["customers"], SHOP["items"], SHOP["rentals"], SHOP["payments"]
     name, thing = {row["id"]: row["name"] for row in customers}, {row["id"]: row for row in items}
-    who, what = {row["id"]: name[row["customer_id"]] for row in rentals}, {row["id"]: thing[row["item_id"]]["name"] for row in rentals}
+    who, what = (
+        {row["id"]: name[row["customer_id"]] for row in rentals},
+        {row["id"]: thing[row["item_id"]]["name"] for row in rentals},
+    )
     out = [row for row in rentals if not row["back_on"]]
     paid = {row["rental_id"] for row in payments}
     largest = max(payments, key=lambda row: float(row["amount"]))
@@ -70,16 +85,27 @@ def sqlite() -> dict[int, object]:
 def motherduck() -> dict[int, object]:
     branches, products, takings, sales = BAKERY["branches"], BAKERY["products"], BAKERY["takings"], BAKERY["sales"]
     price = {row["product"]: round(100 * float(row["price"])) for row in products}  # cents
-    def cents(row): return round(100 * float(row["cash"])) + round(100 * float(row["card"]))
-    def at(branch, *days): return [row for row in takings if row["branch"] == branch and (not days or days[0] <= row["day"] <= days[-1])]
-    def sold(product, day): return [row for row in sales if row["product"] == product and row["day"] == day]
+
+    def cents(row):
+        return round(100 * float(row["cash"])) + round(100 * float(row["card"]))
+
+    def at(branch, *days):
+        return [row for row in takings if row["branch"] == branch and (not days or days[0] <= row["day"] <= days[-1])]
+
+    def sold(product, day):
+        return [row for row in sales if row["product"] == product and row["day"] == day]
+
     harbour = at("Harbour", "2025-03-12")[0]
     return {
         1: cents(at("Harbour", "2025-03-03")[0]) / 100,
         2: max((row for row in takings if row["day"] == "2025-03-07"), key=lambda row: int(row["customers"]))["branch"],
         5: sum(int(row["seats"]) for row in branches),
         7: sum(int(row["sold"]) for row in sold("Croissant", "2025-03-08")),
-        8: sum(int(row["baked"]) - int(row["sold"]) for row in sold("Brownie", "2025-03-08") if row["branch"] == "Mill Lane"),
+        8: sum(
+            int(row["baked"]) - int(row["sold"])
+            for row in sold("Brownie", "2025-03-08")
+            if row["branch"] == "Mill Lane"
+        ),
         9: {row["product"] for row in products if row["kind"] == "cake" and price[row["product"]] >= 300},
         10: max(products, key=lambda row: int(row["weight_g"]))["product"],
         11: sum(row["vegan"] == "true" for row in products),
@@ -88,17 +114,22 @@ def motherduck() -> dict[int, object]:
         14: max(at("Old Town"), key=cents)["day"],
         15: sum(int(row["sold"]) for row in sold("Baguette", "2025-03-07")) * price["Baguette"] / 100,
         16: round(cents(harbour) / int(harbour["customers"])) / 100,
-        17: max(at("Harbour", "2025-03-10") + at("Old Town", "2025-03-10"), key=lambda row: float(row["cash"]))["branch"],
+        17: max(at("Harbour", "2025-03-10") + at("Old Town", "2025-03-10"), key=lambda row: float(row["cash"]))[
+            "branch"
+        ],
         18: sum(int(row["baked"]) for row in sold("Sourdough loaf", "2025-03-07")),
         19: max(sold("Pretzel", "2025-03-03"), key=lambda row: int(row["sold"]))["branch"],
         20: max(branches, key=lambda row: row["opened"])["manager"],
         21: (price["Almond croissant"] - price["Croissant"]) / 100,
         22: sum(int(row["customers"]) for row in takings if row["day"] == "2025-03-14"),
-        23: {row["product"] for row in products if row["kind"] == "bread" and price[row["product"]] < price["Ciabatta"]},
+        23: {
+            row["product"] for row in products if row["kind"] == "bread" and price[row["product"]] < price["Ciabatta"]
+        },
     }
 
 
-def hours(zone: str, day=datetime(2025, 1, 15)) -> float: return ZoneInfo(zone).utcoffset(day).total_seconds() / 3600
+def hours(zone: str, day=datetime(2025, 1, 15)) -> float:
+    return ZoneInfo(zone).utcoffset(day).total_seconds() / 3600
 
 
 def clock(start: str, zone: str, *others: str, day="2025-01-15") -> object:
@@ -110,14 +141,26 @@ def clock(start: str, zone: str, *others: str, day="2025-01-15") -> object:
 
 def time(day="2025-01-15") -> dict[int, object]:
     "The answers on a given day; they are the same on all."
-    def ahead(zone): return hours(zone, datetime.fromisoformat(day))
-    def at(start, zone, *others): return clock(start, zone, *others, day=day)
-    def moment(start, zone): return datetime.fromisoformat(f"{day}T{start}").replace(tzinfo=ZoneInfo(zone))
-    def furthest(**cities): return max(cities, key=lambda city: ahead(cities[city]))
+
+    def ahead(zone):
+        return hours(zone, datetime.fromisoformat(day))
+
+    def at(start, zone, *others):
+        return clock(start, zone, *others, day=day)
+
+    def moment(start, zone):
+        return datetime.fromisoformat(f"{day}T{start}").replace(tzinfo=ZoneInfo(zone))
+
+    def furthest(**cities):
+        return max(cities, key=lambda city: ahead(cities[city]))
+
     landing = moment("03:40", "Africa/Lagos") + timedelta(days=1)
     first = {"Kuala Lumpur": moment("10:00", "Asia/Kuala_Lumpur"), "Dubai": moment("09:00", "Asia/Dubai")}
     manila, riyadh = moment("23:30", "Asia/Manila"), moment("18:30", "Asia/Riyadh")
-    def tomorrow(when, zone): return when.astimezone(ZoneInfo(zone)).date() > when.date()
+
+    def tomorrow(when, zone):
+        return when.astimezone(ZoneInfo(zone)).date() > when.date()
+
     panama = {"Lima": "America/Lima", "Panama City": "America/Panama", "Caracas": "America/Caracas"}
     return {
         1: at("12:00", "Africa/Nairobi", "Asia/Kolkata"),
@@ -163,4 +206,11 @@ def everything() -> dict[int, object]:
     }
 
 
-ANSWERS = {"filesystem": filesystem, "git": git, "sqlite": sqlite, "motherduck": motherduck, "time": time, "everything": everything}
+ANSWERS = {
+    "filesystem": filesystem,
+    "git": git,
+    "sqlite": sqlite,
+    "motherduck": motherduck,
+    "time": time,
+    "everything": everything,
+}

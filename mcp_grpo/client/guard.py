@@ -12,7 +12,8 @@ __all__ = ['log', 'SECRET_NAME', 'PUBLIC_NAMES', 'SECRET_LENGTH', 'MOST_VALUES',
            'retry_after_seconds', 'refusal_seconds', 'GuardedTransport', 'http_client']
 
 # %% ../../nbs/01_client/01_guard.ipynb #c8acfebd
-import asyncio, base64, email.utils, functools, hashlib, html, importlib, json, logging, math, random, re, time, traceback, urllib.request
+import asyncio, base64, email.utils, functools, hashlib, html, importlib, json, logging, math, random, re, time
+import traceback, urllib.request
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
@@ -37,16 +38,23 @@ def _texts(value: Any) -> list[str]:
     "Every string in a value, the keys of objects too."
     found, rest = [], [value]
     for value in rest:  # which grows meanwhile
-        if isinstance(value, str): found.append(value)
-        elif isinstance(value, dict): rest += [*value, *value.values()]
-        elif isinstance(value, (list, tuple)): rest += value
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            rest += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)):
+            rest += value
     return found
+
 
 def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
     "The value with `rewrite` applied to every string in it."
-    if isinstance(value, str): return rewrite(value)
-    if isinstance(value, dict): return {_rewritten(key, rewrite): _rewritten(inner, rewrite) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)): return [_rewritten(inner, rewrite) for inner in value]
+    if isinstance(value, str):
+        return rewrite(value)
+    if isinstance(value, dict):
+        return {_rewritten(key, rewrite): _rewritten(inner, rewrite) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rewritten(inner, rewrite) for inner in value]
     return value
 
 # %% ../../nbs/01_client/01_guard.ipynb #7b2ad2c2
@@ -59,99 +67,187 @@ def translate(
     return _rewritten(value, lambda text: text.replace(old, new)) if old else value
 
 # %% ../../nbs/01_client/01_guard.ipynb #9eee07a5
-SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|DSN|WEBHOOK)S?\d*$|^PATS?\d*$")  # the end of a part of a name
-PUBLIC_NAMES = frozenset((  # variables and headers whose values are not secret
-    "PATH", "HOME", "USER", "USERNAME", "LOGNAME", "HOSTNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_ALL", "TZ", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMP",
-    "PYTHONPATH", "NODE_PATH", "NODE_ENV", "NODE_OPTIONS", "JAVA_HOME", "JAVA_OPTS", "AWS_REGION", "AWS_DEFAULT_REGION", "LS_COLORS",
-    "ACCEPT", "ACCEPT-LANGUAGE", "CONTENT-TYPE", "USER-AGENT", "HOST", "ORIGIN", "MCP-PROTOCOL-VERSION"))
+SECRET_NAME = re.compile(
+    r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|DSN|WEBHOOK)S?\d*$|^PATS?\d*$"  # noqa: E501
+)  # the end of a part of a name
+PUBLIC_NAMES = frozenset(
+    (  # variables and headers whose values are not secret
+        "PATH",
+        "HOME",
+        "USER",
+        "USERNAME",
+        "LOGNAME",
+        "HOSTNAME",
+        "SHELL",
+        "TERM",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "TZ",
+        "PWD",
+        "OLDPWD",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "PYTHONPATH",
+        "NODE_PATH",
+        "NODE_ENV",
+        "NODE_OPTIONS",
+        "JAVA_HOME",
+        "JAVA_OPTS",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "LS_COLORS",
+        "ACCEPT",
+        "ACCEPT-LANGUAGE",
+        "CONTENT-TYPE",
+        "USER-AGENT",
+        "HOST",
+        "ORIGIN",
+        "MCP-PROTOCOL-VERSION",
+    )
+)
 SECRET_LENGTH = 8  # characters of the shortest secret
-_WORDS = re.compile(r"[-@.]*(?:[A-Z]?[a-z]{1,24}|[A-Z]{1,24}|\d)\d{0,8}[A-Za-z]?(?:[-_.,:/@+= ]+(?:[A-Z]?[a-z]{1,24}|[A-Z]{1,24}|\d)\d{0,8}[A-Za-z]?)*[/.]?")  # such as claude-3-5 or data/books_2024.csv
+_WORDS = re.compile(
+    r"[-@.]*(?:[A-Z]?[a-z]{1,24}|[A-Z]{1,24}|\d)\d{0,8}[A-Za-z]?(?:[-_.,:/@+= ]+(?:[A-Z]?[a-z]{1,24}|[A-Z]{1,24}|\d)\d{0,8}[A-Za-z]?)*[/.]?"  # noqa: E501
+)  # such as claude-3-5 or data/books_2024.csv
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:|\{workdir\}|/\.?[A-Za-z][a-z]*\d{0,3}(?=[/\\:]|$))(?:[/\\][^\n]*)?")
-_ORDINARY = [re.compile(form) for form in (
-    r"[A-Z]?[a-z]{1,11}|[A-Z]{1,12}",  # a word
-    r"[-+]?(?:\d[-.,:/ ]?){1,14}",  # a number, a date, a version, an IP address with its port
-    r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d(?::?\d\d(?:\.\d+)?)?(?:Z|[-+]\d\d:?\d\d)?",  # a time
-    r"(?:(?:[a-z0-9][a-z0-9-]{0,30}\.)+[a-z]{2,12}|localhost)(?::\d{1,5})?",  # a host
-    r"[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?")]  # a locale
+_ORDINARY = [
+    re.compile(form)
+    for form in (
+        r"[A-Z]?[a-z]{1,11}|[A-Z]{1,12}",  # a word
+        r"[-+]?(?:\d[-.,:/ ]?){1,14}",  # a number, a date, a version, an IP address with its port
+        r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d(?::?\d\d(?:\.\d+)?)?(?:Z|[-+]\d\d:?\d\d)?",  # a time
+        r"(?:(?:[a-z0-9][a-z0-9-]{0,30}\.)+[a-z]{2,12}|localhost)(?::\d{1,5})?",  # a host
+        r"[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?",
+    )
+]  # a locale
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _RUN = re.compile(r"[A-Za-z0-9]{12,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
+
 def is_secret_name(name: str) -> bool:
     "Whether a name says that its value is secret."
     return any(SECRET_NAME.search(part) for part in re.split("[^A-Z0-9]+", name.upper()))
+
 
 def _mixed(run: str) -> bool:
     "Whether a run of letters and digits looks drawn at random."
     digits = sum(map(str.isdigit, run))
     return 0 < digits < len(run) and (digits > 2 or len(run) >= 20) and not _WORDS.fullmatch(run)
 
+
 def _is_token(text: str) -> bool:
     "Whether a text looks like a token."
-    if _WORDS.fullmatch(text) or _PATH.fullmatch(text): return False
-    if _UUID.fullmatch(text) or any(map(_mixed, _RUN.findall(text))): return not any(mark in text for mark in " \n")
-    return len(text) >= 16 and re.fullmatch(r"[\w+/=.~:%@!$*-]+", text) is not None and re.search("[A-Za-z]", text) is not None
+    if _WORDS.fullmatch(text) or _PATH.fullmatch(text):
+        return False
+    if _UUID.fullmatch(text) or any(map(_mixed, _RUN.findall(text))):
+        return not any(mark in text for mark in " \n")
+    return (
+        len(text) >= 16
+        and re.fullmatch(r"[\w+/=.~:%@!$*-]+", text) is not None
+        and re.search("[A-Za-z]", text) is not None
+    )
+
 
 def _is_ordinary(text: str) -> bool:
     "Whether a text also occurs where nothing is secret."
-    if any(map(_mixed, _RUN.findall(text))): return False
-    if any(form.fullmatch(text) for form in _ORDINARY) or _PATH.fullmatch(text): return True
-    if _ADDRESS.fullmatch(text): return not any(_is_secret(*part) for part in _in_address(text))
+    if any(map(_mixed, _RUN.findall(text))):
+        return False
+    if any(form.fullmatch(text) for form in _ORDINARY) or _PATH.fullmatch(text):
+        return True
+    if _ADDRESS.fullmatch(text):
+        return not any(_is_secret(*part) for part in _in_address(text))
     return "/" in text and _WORDS.fullmatch(text) is not None  # text/html, Europe/Berlin, data/books.csv
+
 
 def _is_secret(name: str, text: str, given: bool) -> bool:
     "Whether a value is a secret; `given`: it stands where every value is one that is not ordinary."
-    if len(text) < SECRET_LENGTH: return False
-    if is_secret_name(name): return not _PATH.fullmatch(text)
+    if len(text) < SECRET_LENGTH:
+        return False
+    if is_secret_name(name):
+        return not _PATH.fullmatch(text)
     return not _is_ordinary(text) if given else _is_token(text)
 
 # %% ../../nbs/01_client/01_guard.ipynb #5ec4e702
-_Value = tuple[str, str, bool]  # a name, a value, and whether it stands where every value is a secret that is not ordinary
+_Value = tuple[
+    str, str, bool
+]  # a name, a value, and whether it stands where every value is a secret that is not ordinary
 _PAIR = re.compile(r"([A-Za-z_-][\w.-]*(?: [A-Za-z]\w*)?)\s*[=:]\s*(?!//)(\"[^\"]*\"|'[^']*'|[^\s;,&\"']+)")
+
 
 def _in_address(text: str) -> Iterator[_Value]:
     "The user, the password, the parameters and the parts of the path of an address."
     users, at, _ = text.partition("://")[2].rpartition("@")  # a password may hold any character, written as it is
-    try: parts = urlsplit(text)
-    except ValueError: return
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return
     if at and "@" in parts.netloc or ":" in users:
         for user in {users, parts.netloc.rpartition("@")[0]}:
             name, _, password = user.partition(":")
-            for value in {password, unquote(password)}: yield "password", value, True
-            for value in {name, unquote(name)}: yield "login", value, not password
-    for name, value in parse_qsl(parts.query): yield name, value, True
-    for label in parts.netloc.rpartition("@")[2].split("."): yield "", label, False
+            for value in {password, unquote(password)}:
+                yield "password", value, True
+            for value in {name, unquote(name)}:
+                yield "login", value, not password
+    for name, value in parse_qsl(parts.query):
+        yield name, value, True
+    for label in parts.netloc.rpartition("@")[2].split("."):
+        yield "", label, False
     path = unquote(parts.path)
-    if any(_is_token(part) for part in path.split("/")): yield "", path, True
-    for part in path.split("/"): yield "", part, False
-    for name, value in _PAIR.findall(f"{path};{parts.fragment}"): yield name, value, False
+    if any(_is_token(part) for part in path.split("/")):
+        yield "", path, True
+    for part in path.split("/"):
+        yield "", part, False
+    for name, value in _PAIR.findall(f"{path};{parts.fragment}"):
+        yield name, value, False
+
 
 def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
     "The parts of a value: of a JSON text, of addresses, of pairs such as `Password=...`, and the words of a text."
     if text[:1] in ("{", "["):
-        try: return (yield from _leaves(name, json.loads(text), given))
-        except (ValueError, RecursionError): pass
+        try:
+            return (yield from _leaves(name, json.loads(text), given))
+        except (ValueError, RecursionError):
+            pass
     addresses = _ADDRESS.findall(text)
-    for address in addresses: yield from _in_address(address)
-    all_given = given and re.search("HEADER|COOKIE", name.upper()) is not None or is_secret_name(name) or name in ("-H", "--header")
+    for address in addresses:
+        yield from _in_address(address)
+    all_given = (
+        given
+        and re.search("HEADER|COOKIE", name.upper()) is not None
+        or is_secret_name(name)
+        or name in ("-H", "--header")
+    )
     if not addresses:
-        for key, value in _PAIR.findall(text): yield key, value.strip("\"'"), all_given
+        for key, value in _PAIR.findall(text):
+            yield key, value.strip("\"'"), all_given
     words = [word for word in re.split(r"[\s,;|]+", text) if word != text]
     scheme = len(words) == 2 and words[0].isalpha()  # Bearer VALUE
-    for word in words: yield name, word, given and scheme
+    for word in words:
+        yield name, word, given and scheme
     if scheme and words[0].lower() == "basic":
-        try: yield "password", base64.b64decode(words[1]).decode().partition(":")[2], True
-        except ValueError: pass
+        try:
+            yield "password", base64.b64decode(words[1]).decode().partition(":")[2], True
+        except ValueError:
+            pass
     for run in _RUN.findall(text):
-        if run != text and not _PATH.fullmatch(text) and _mixed(run): yield "", run, False
+        if run != text and not _PATH.fullmatch(text) and _mixed(run):
+            yield "", run, False
+
 
 def _leaves(name: str, value: Any, given: bool) -> Iterator[_Value]:
     "The texts in a JSON value, each with the name it stands under."
-    if isinstance(value, str): yield name, value, given
+    if isinstance(value, str):
+        yield name, value, given
     elif isinstance(value, dict):
-        for key, inner in value.items(): yield from _leaves(str(key), inner, given)
+        for key, inner in value.items():
+            yield from _leaves(str(key), inner, given)
     elif isinstance(value, (list, tuple)):
-        for inner in value: yield from _leaves(name, inner, given)
+        for inner in value:
+            yield from _leaves(name, inner, given)
+
 
 def _secrets_in(
     values: Iterable[_Value],
@@ -161,9 +257,11 @@ def _secrets_in(
     found, seen, rest = set(), set(), list(values)
     while rest:
         value = name, text, given = rest.pop()
-        if len(text) < SECRET_LENGTH or value in seen or name.upper() in public: continue
+        if len(text) < SECRET_LENGTH or value in seen or name.upper() in public:
+            continue
         seen.add(value)
-        if _is_secret(name, text, given): found.add(text)
+        if _is_secret(name, text, given):
+            found.add(text)
         rest += _in_value(name, text, given)
     return found
 
@@ -171,26 +269,44 @@ def _secrets_in(
 _REGISTERED: set[str] = set()  # spellings of secrets that were registered by hand
 _KNOWN: set[str] = set()  # spellings of the secrets of all servers so far
 _ESCAPES: list[Callable[[str], str]] = [
-    lambda text: json.dumps(text)[1:-1], lambda text: json.dumps(text, ensure_ascii=False)[1:-1], lambda text: repr(text)[1:-1],
-    lambda text: text.replace("\\", "\\\\").replace("'", "\\'")]
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: repr(text)[1:-1],
+    lambda text: text.replace("\\", "\\\\").replace("'", "\\'"),
+]
 _ENCODINGS: list[Callable[[str], str]] = [
-    lambda text: text.replace("/", "\\/"), lambda text: text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"), html.escape, quote, quote_plus,
-    *(partial(quote, safe=safe) for safe in ("", "!'()*~", "!'()*~;,/?:@&=+$#")), lambda text: re.sub("%..", lambda code: code[0].lower(), quote(text, safe=""))]
+    lambda text: text.replace("/", "\\/"),
+    lambda text: text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),
+    html.escape,
+    quote,
+    quote_plus,
+    *(partial(quote, safe=safe) for safe in ("", "!'()*~", "!'()*~;,/?:@&=+$#")),
+    lambda text: re.sub("%..", lambda code: code[0].lower(), quote(text, safe="")),
+]
+
 
 def _in_base64(data: bytes) -> set[str]:
     "What stands in any base64 text of which `data` is a part, and all of its own."
     found = {base64.b64encode(data).decode().rstrip("=")}
     for offset in range(3):
         text, open_bytes = base64.b64encode(bytes(offset) + data).decode(), (offset + len(data)) % 3
-        found.add(text[(0, 2, 3)[offset]:len(text) - (0, 3, 2)[open_bytes]])
-    return {spelling for text in found if len(text) >= SECRET_LENGTH for spelling in (text, text.replace("+", "-").replace("/", "_"))}
+        found.add(text[(0, 2, 3)[offset] : len(text) - (0, 3, 2)[open_bytes]])
+    return {
+        spelling
+        for text in found
+        if len(text) >= SECRET_LENGTH
+        for spelling in (text, text.replace("+", "-").replace("/", "_"))
+    }
+
 
 def _spellings(secret: str) -> set[str]:
     "A secret verbatim, escaped once or twice, URL-encoded, in hexadecimal digits and in base64."
     found = {secret} | {encode(secret) for encode in _ENCODINGS}
-    for _ in range(2): found |= {escape(text) for text in found for escape in _ESCAPES}
+    for _ in range(2):
+        found |= {escape(text) for text in found for escape in _ESCAPES}
     data = secret.encode(errors="surrogateescape")
     return found | {data.hex(), data.hex().upper()} | _in_base64(data)
+
 
 def longest_first(
     *groups: Iterable[str],  # secrets, in some spellings
@@ -198,15 +314,18 @@ def longest_first(
     "All of them in the order in which they are replaced: one secret may contain another."
     return sorted(set().union(*groups), key=lambda secret: (-len(secret), secret))
 
+
 def redact(
     value: Any,  # a text or a JSON value
     secrets: list[str],  # longest first
 ) -> Any:  # the same without them
     "Replace every secret by `[redacted]`."
-    if not secrets: return value
+    if not secrets:
+        return value
     text = value if isinstance(value, str) else "\0".join(_texts(value))
     found = [secret for secret in secrets if secret in text]
-    if not found: return value
+    if not found:
+        return value
     pattern = re.compile("|".join(map(re.escape, found)))
     return _rewritten(value, lambda text: pattern.sub("[redacted]", text))
 
@@ -214,18 +333,27 @@ def redact(
 def register_secret(
     value: str,  # at least eight characters: shorter texts occur by chance
 ) -> None:
-    "Redact a value from the answers of all servers, in pools opened from now on. Raises `ValueError` if it is too short."
-    if len(value) < SECRET_LENGTH: raise ValueError("a secret should have at least eight characters; a shorter one would be replaced in ordinary text.")
+    """Redact a value from the answers of all servers, in pools opened from now on. Raises `ValueError` if it is too
+    short."""
+    if len(value) < SECRET_LENGTH:
+        raise ValueError(
+            "a secret should have at least eight characters; a shorter one would be replaced in ordinary text."
+        )
     _REGISTERED.update(_spellings(value))
+
 
 def _values_of(spec: ServerSpec, environment: dict[str, str]) -> Iterator[_Value]:
     "The values in the environment and in a spec."
-    for name, value in environment.items(): yield name, value, name in spec.pass_env
-    for name, value in (spec.env | spec.headers).items(): yield name, value, True
+    for name, value in environment.items():
+        yield name, value, name in spec.pass_env
+    for name, value in (spec.env | spec.headers).items():
+        yield name, value, True
     yield from _leaves("", spec.options, False)
     arguments = [*spec.command.split(), *spec.args]
-    for name, value in zip(["", *arguments], arguments): yield "" if " " in name else name, value, False  # --token VALUE
+    for name, value in zip(["", *arguments], arguments):
+        yield "" if " " in name else name, value, False  # --token VALUE
     yield "url", spec.url, False
+
 
 def server_secrets(
     spec: ServerSpec,  # how a server is reached
@@ -244,30 +372,42 @@ def server_secrets(
 # %% ../../nbs/01_client/01_guard.ipynb #5ec4e709
 _make_record = logging.getLogRecordFactory()
 
+
 def _redacted_argument(value: Any, secrets: list[str]) -> Any:
     "An argument of a log record; one whose text holds a secret becomes text."
-    if value is None or isinstance(value, (str, int, float)): return redact(value, secrets) if isinstance(value, str) else value
+    if value is None or isinstance(value, (str, int, float)):
+        return redact(value, secrets) if isinstance(value, str) else value
     text = str(value)
     return value if (clear := redact(text, secrets)) == text else clear
+
 
 def record_without_secrets(*args: Any, **kwargs: Any) -> logging.LogRecord:
     "A log record in which the known secrets are redacted; this is the factory of all loggers."
     record = _make_record(*args, **kwargs)
-    if not _KNOWN: return record
+    if not _KNOWN:
+        return record
     secrets = longest_first(_KNOWN)
     if record.exc_info and record.exc_info[0]:
         text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-        if (clear := redact(text, secrets)) != text: record.exc_info, record.exc_text = None, clear
-    if record.stack_info: record.stack_info = redact(record.stack_info, secrets)
+        if (clear := redact(text, secrets)) != text:
+            record.exc_info, record.exc_text = None, clear
+    if record.stack_info:
+        record.stack_info = redact(record.stack_info, secrets)
     try:
         message = record.getMessage()
-        if redact(message, secrets) == message: return record
-        if isinstance(record.args, dict): record.args = {name: _redacted_argument(value, secrets) for name, value in record.args.items()}
-        else: record.args = tuple(_redacted_argument(value, secrets) for value in record.args or ())
+        if redact(message, secrets) == message:
+            return record
+        if isinstance(record.args, dict):
+            record.args = {name: _redacted_argument(value, secrets) for name, value in record.args.items()}
+        else:
+            record.args = tuple(_redacted_argument(value, secrets) for value in record.args or ())
         record.msg = redact(str(record.msg), secrets)
-        if (clear := redact(message := record.getMessage(), secrets)) != message: record.msg, record.args = clear, None
-    except Exception: record.msg, record.args = "a message that could not be checked for secrets was left out", None
+        if (clear := redact(message := record.getMessage(), secrets)) != message:
+            record.msg, record.args = clear, None
+    except Exception:
+        record.msg, record.args = "a message that could not be checked for secrets was left out", None
     return record
+
 
 logging.setLogRecordFactory(record_without_secrets)
 
@@ -278,74 +418,101 @@ def result_size(
     "The approximate size of a result, to be compared with a limit."
     size, rest = 0, [result]
     for value in rest:  # which grows meanwhile
-        if isinstance(value, (str, bytes)): size += len(value)
+        if isinstance(value, (str, bytes)):
+            size += len(value)
         elif isinstance(value, dict):
             size += 8
-            for key in value: size += len(str(key))
+            for key in value:
+                size += len(str(key))
             rest += value.values()
         elif isinstance(value, (list, tuple)):
             size += 8
             rest += value
-        elif value is None or isinstance(value, (int, float)): size += 8
-        else: rest += vars(value).values() if isinstance(value, BaseModel) else [0]
+        elif value is None or isinstance(value, (int, float)):
+            size += 8
+        else:
+            rest += vars(value).values() if isinstance(value, BaseModel) else [0]
     return size
 
 # %% ../../nbs/01_client/01_guard.ipynb #5eea157f
 MOST_VALUES = 30_000  # values and keys in one message
 _STRING = re.compile(rb'"[^"\n\r]*"?')  # without escapes; a line end ends it, since no JSON string can hold one
 
-def _punctuation(data: bytes) -> int: return sum(map(data.count, (b",", b":", b"[", b"{")))
+
+def _punctuation(data: bytes) -> int:
+    return sum(map(data.count, (b",", b":", b"[", b"{")))
+
 
 def too_many_values(
     data: bytes,  # JSON, perhaps broken; or events with JSON in them
     most: int = MOST_VALUES,
 ) -> bool:
-    "Whether JSON holds more values and keys than allowed; takes a few hundredths of a second for 4 MB, whatever is in it."
-    if _punctuation(data) <= most: return False
+    """Whether JSON holds more values and keys than allowed; takes a few hundredths of a second for 4 MB, whatever is in
+    it."""
+    if _punctuation(data) <= most:
+        return False
     data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     return data.count(b'"') > 2 * most + 2 or _punctuation(_STRING.sub(b"", data)) > most
 
 # %% ../../nbs/01_client/01_guard.ipynb #9db98e01
 def _named(value: Any) -> Any:
     "The value with numbers that are not finite as texts."
-    if isinstance(value, float) and not math.isfinite(value): return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict): return {key: _named(inner) for key, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _named(inner) for key, inner in value.items()}
     return [_named(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
+
 _strict = json.JSONEncoder(allow_nan=False)
+
 
 def finite(
     value: Any,  # a JSON value as Python's parsers read it
 ) -> Any:  # the same object if all its numbers are finite
     "The value with the texts `NaN`, `Infinity` and `-Infinity` for numbers that JSON does not have."
-    if value is None: return value
-    try: _strict.encode(value)
-    except ValueError: return _named(value)
-    except (TypeError, RecursionError): pass  # not from a JSON text
+    if value is None:
+        return value
+    try:
+        _strict.encode(value)
+    except ValueError:
+        return _named(value)
+    except (TypeError, RecursionError):
+        pass  # not from a JSON text
     return value
 
 # %% ../../nbs/01_client/01_guard.ipynb #37691fea
 STEPS = 5_000  # of one check: keywords applied, weighted by the size of their values
 
+
 @dataclass
 class _Work:
     "The budget of one check, and how many keywords it skipped."
+
     steps: int  # left
     weight: int  # steps per keyword
     undecided: int = 0  # keywords skipped
 
-class _OutOfSteps(Exception): pass
+
+class _OutOfSteps(Exception):
+    pass
+
 
 _work: ContextVar[_Work] = ContextVar("the running check")
 
+
 def _counted(check: Callable) -> Callable:
     "A keyword that costs steps."
+
     def run(validator, value, instance, schema):
         work = _work.get()
         work.steps -= work.weight + (len(value) // 16 if hasattr(value, "__len__") else 0)
-        if work.steps < 0: raise _OutOfSteps
+        if work.steps < 0:
+            raise _OutOfSteps
         return check(validator, value, instance, schema)
+
     return run
+
 
 def _undecided(*_) -> tuple:
     "A skipped keyword: it reports no error."
@@ -355,32 +522,49 @@ def _undecided(*_) -> tuple:
 # %% ../../nbs/01_client/01_guard.ipynb #84abf12a
 def _lenient(check: Callable) -> Callable:
     "A keyword that reports errors only if nothing below it was undecided."
+
     def run(validator, value, instance, schema):
         work = _work.get()
         before, errors = work.undecided, list(check(validator, value, instance, schema) or ())
         return errors if work.undecided == before else ()
+
     return run
+
 
 def _unless(undecided: Callable, check: Callable) -> Callable:
     "A keyword that is skipped where `undecided(instance, schema)` holds."
-    return lambda validator, value, instance, schema: (_undecided if undecided(instance, schema) else check)(validator, value, instance, schema)
+    return lambda validator, value, instance, schema: (_undecided if undecided(instance, schema) else check)(
+        validator, value, instance, schema
+    )
 
 # %% ../../nbs/01_client/01_guard.ipynb #b76cfbb4
 _SKIPPED = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems")
 _NEGATING = ("not", "oneOf", "if", "contains")
 
+
 @functools.cache
 def _bounded_kind(kind: type) -> type:
-    "A jsonschema validator class without regular expressions, changes of dialect, remote references and unbounded work."
+    """A jsonschema validator class without regular expressions, changes of dialect, remote references and unbounded
+    work."""
     import attrs
     from jsonschema.validators import create
-    checks = {keyword: _counted(check) for keyword, check in kind.VALIDATORS.items()} | dict.fromkeys(_SKIPPED, _undecided)
+
+    checks = {keyword: _counted(check) for keyword, check in kind.VALIDATORS.items()} | dict.fromkeys(
+        _SKIPPED, _undecided
+    )
     del checks["format"]  # has no effect without a format checker
     for keyword in _NEGATING:
-        if keyword in checks: checks[keyword] = _lenient(checks[keyword])
-    checks["additionalProperties"] = _unless(lambda instance, schema: "patternProperties" in schema, checks["additionalProperties"])
-    checks["uniqueItems"] = _unless(lambda instance, schema: isinstance(instance, list) and len(instance) > 256, checks["uniqueItems"])
-    bounded = create({}, checks, type_checker=kind.TYPE_CHECKER)  # without a dialect, so that "$id" does not change the base of references
+        if keyword in checks:
+            checks[keyword] = _lenient(checks[keyword])
+    checks["additionalProperties"] = _unless(
+        lambda instance, schema: "patternProperties" in schema, checks["additionalProperties"]
+    )
+    checks["uniqueItems"] = _unless(
+        lambda instance, schema: isinstance(instance, list) and len(instance) > 256, checks["uniqueItems"]
+    )
+    bounded = create(
+        {}, checks, type_checker=kind.TYPE_CHECKER
+    )  # without a dialect, so that "$id" does not change the base of references
     bounded.evolve = lambda self, **changes: attrs.evolve(self, **changes)  # the original would read a nested "$schema"
     return bounded
 
@@ -394,24 +578,31 @@ def _errors(
     "The first errors, found in a bounded number of steps."
     found, token = [], _work.set(_Work(STEPS, 1 + size // 16_384))
     try:
-        for error in islice(validator.iter_errors(value), most): found.append(error)
-    except Exception as e: log.debug("a check was left undecided (%s)", type(e).__name__)
-    finally: _work.reset(token)
+        for error in islice(validator.iter_errors(value), most):
+            found.append(error)
+    except Exception as e:
+        log.debug("a check was left undecided (%s)", type(e).__name__)
+    finally:
+        _work.reset(token)
     return found
 
 # %% ../../nbs/01_client/01_guard.ipynb #5a4d7177
 SCHEMA_CHARACTERS, SCHEMA_DEPTH = 64_000, 32
 _OPEN = {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
 
+
 def _deeper(value: Any, levels: int) -> bool:
     "Whether lists and objects are nested more than `levels` deep."
-    if not isinstance(value, (dict, list)): return False
+    if not isinstance(value, (dict, list)):
+        return False
     inner = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_deeper(part, levels - 1) for part in inner)
+
 
 def _oversized(schema: dict) -> bool:
     "Whether a schema is too large to be used."
     return _deeper(schema, SCHEMA_DEPTH) or len(json.dumps(schema)) > SCHEMA_CHARACTERS
+
 
 def compile_schema(
     schema: dict,  # a tool's JSON schema
@@ -419,31 +610,40 @@ def compile_schema(
     "A validator for a tool's arguments that takes a bounded number of steps."
     from jsonschema.validators import Draft4Validator, Draft7Validator, validator_for
     from referencing import Registry
+
     if _oversized(schema):
         log.warning("a tool's schema is too large to be used; its calls are made unchecked")
         schema = {"type": "object"}
-    if "properties" in schema and not _OPEN & schema.keys(): schema = {**schema, "additionalProperties": False}
+    if "properties" in schema and not _OPEN & schema.keys():
+        schema = {**schema, "additionalProperties": False}
     kind, registry = validator_for(schema), Registry()  # an empty registry: no reference is ever fetched
-    meta_schema = Draft4Validator.META_SCHEMA if kind is Draft4Validator else Draft7Validator.META_SCHEMA  # later ones are 30 times as costly
-    if _errors(_bounded_kind(Draft7Validator)(meta_schema, registry=registry), schema, 0, most=1): return None
+    meta_schema = (
+        Draft4Validator.META_SCHEMA if kind is Draft4Validator else Draft7Validator.META_SCHEMA
+    )  # later ones are 30 times as costly
+    if _errors(_bounded_kind(Draft7Validator)(meta_schema, registry=registry), schema, 0, most=1):
+        return None
     return _bounded_kind(kind)(schema, registry=registry)
 
 # %% ../../nbs/01_client/01_guard.ipynb #2ba17ddf
 _imported = False
 
+
 async def load_validator() -> None:
     "Import the JSON Schema validator in a thread, so that the event loop goes on; call it before the first check."
     global _imported
-    if not _imported: await anyio.to_thread.run_sync(importlib.import_module, "jsonschema.validators", abandon_on_cancel=True)
+    if not _imported:
+        await anyio.to_thread.run_sync(importlib.import_module, "jsonschema.validators", abandon_on_cancel=True)
     _imported = True
 
 # %% ../../nbs/01_client/01_guard.ipynb #56ff65f2
 _SIMPLE = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 _ANNOTATIONS = {"title", "description", "default"}  # keywords without a constraint
 
+
 @dataclass
 class PlainTypes:
     "A schema that only lists arguments of simple types."
+
     types: dict[str, Any]  # argument: Python type or types
     required: set[str]
 
@@ -451,19 +651,32 @@ class PlainTypes:
         "Whether the arguments fit; `False` also where only the validator can decide."
         for name, value in arguments.items():
             wanted = self.types.get(name)
-            if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool: return False
+            if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool:
+                return False
         return self.required <= arguments.keys()
+
 
 def plain_types(
     schema: dict,  # a tool's JSON schema
 ) -> PlainTypes | None:  # None for a schema with other constraints
     "The schema as plain types, if it has no other constraints."
     keywords, properties = schema.keys() - _ANNOTATIONS - {"$schema"}, schema.get("properties")
-    if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}: return None
-    if schema["type"] != "object" or schema.get("additionalProperties", False) is not False or not isinstance(properties, dict): return None
+    if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}:
+        return None
+    if (
+        schema["type"] != "object"
+        or schema.get("additionalProperties", False) is not False
+        or not isinstance(properties, dict)
+    ):
+        return None
     types, required = {}, schema.get("required", [])
     for name, subschema in properties.items():
-        if not isinstance(subschema, dict) or subschema.keys() - _ANNOTATIONS != {"type"} or not isinstance(subschema["type"], str): return None
+        if (
+            not isinstance(subschema, dict)
+            or subschema.keys() - _ANNOTATIONS != {"type"}
+            or not isinstance(subschema["type"], str)
+        ):
+            return None
         types[name] = _SIMPLE.get(subschema["type"])
     usable = isinstance(required, list) and all(isinstance(name, str) for name in required) and all(types.values())
     return PlainTypes(types, set(required)) if usable else None
@@ -471,27 +684,38 @@ def plain_types(
 # %% ../../nbs/01_client/01_guard.ipynb #5790a61b
 ARGUMENT_BYTES = 256_000
 
+
 def _argument_error(
     validator: Any,  # from `compile_schema`
     arguments: Any,  # as the model gave them
     plain: PlainTypes | None = None,  # from `plain_types`
 ) -> str:  # empty if they fit
     "Why the arguments do not fit."
-    if not isinstance(arguments, dict): return "the arguments should be an object"
-    try: size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode())
-    except UnicodeEncodeError: return "the arguments hold characters that are not valid Unicode"
-    except RecursionError: return "the arguments are nested too deeply"
-    except ValueError: return "the arguments hold a number that is not finite"
-    if size > ARGUMENT_BYTES: return f"the arguments are longer than {ARGUMENT_BYTES // 1000} KB"
-    if validator is None or plain and plain.fit(arguments): return ""
-    if not (errors := _errors(validator, arguments, size)): return ""
+    if not isinstance(arguments, dict):
+        return "the arguments should be an object"
+    try:
+        size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode())
+    except UnicodeEncodeError:
+        return "the arguments hold characters that are not valid Unicode"
+    except RecursionError:
+        return "the arguments are nested too deeply"
+    except ValueError:
+        return "the arguments hold a number that is not finite"
+    if size > ARGUMENT_BYTES:
+        return f"the arguments are longer than {ARGUMENT_BYTES // 1000} KB"
+    if validator is None or plain and plain.fit(arguments):
+        return ""
+    if not (errors := _errors(validator, arguments, size)):
+        return ""
     from jsonschema.exceptions import best_match
+
     error = best_match(errors)
     where = ".".join(str(step) for step in error.absolute_path)
     return (f"argument {where}: " if where else "") + error.message[:300]
 
 # %% ../../nbs/01_client/01_guard.ipynb #4de4f176
 TOOLS, NAME_CHARACTERS, DESCRIPTION_CHARACTERS = 128, 128, 4096
+
 
 def bounded_tools(
     spec: ServerSpec,  # with its allow and deny lists
@@ -500,22 +724,32 @@ def bounded_tools(
     "The tools that may be used, at most 128 of them, with descriptions of at most 4 KB and schemas of at most 64 KB."
     offered = [tool for tool in tools if spec.offers(tool.name)]
     kept = [tool for tool in offered if len(tool.name) <= NAME_CHARACTERS][:TOOLS]
-    if len(kept) < len(offered): log.warning("server '%s' has %d tools; %d of them are used", spec.name, len(offered), len(kept))
+    if len(kept) < len(offered):
+        log.warning("server '%s' has %d tools; %d of them are used", spec.name, len(offered), len(kept))
     shortened = []
     for i, tool in enumerate(kept):
         changes = {}
-        if len(tool.description or "") > DESCRIPTION_CHARACTERS: changes["description"] = tool.description[:DESCRIPTION_CHARACTERS]
-        if _oversized(tool.input_schema): changes["input_schema"] = {"type": "object"}
-        if not changes: continue
+        if len(tool.description or "") > DESCRIPTION_CHARACTERS:
+            changes["description"] = tool.description[:DESCRIPTION_CHARACTERS]
+        if _oversized(tool.input_schema):
+            changes["input_schema"] = {"type": "object"}
+        if not changes:
+            continue
         kept[i] = tool.model_copy(update=changes)
         shortened.append(tool.name)
     if shortened:
-        log.warning("server '%s': the descriptions or schemas of %d tools were too long and were cut (%s)", spec.name, len(shortened), ", ".join(shortened)[:300])
+        log.warning(
+            "server '%s': the descriptions or schemas of %d tools were too long and were cut (%s)",
+            spec.name,
+            len(shortened),
+            ", ".join(shortened)[:300],
+        )
     return kept
 
 # %% ../../nbs/01_client/01_guard.ipynb #bf261ae3
 class Toolbox:
     "The tools of one server that may be used, and the check of a call against them."
+
     def __init__(self, spec: ServerSpec, tools: list[mcp_types.Tool]):
         self.server, self.listed = spec.name, tools
         self.tools = {tool.name: tool for tool in bounded_tools(spec, tools)}
@@ -535,7 +769,9 @@ class Toolbox:
         if tool not in self.tools:
             tool = tool[:NAME_CHARACTERS]
             hint = nearest(tool, self.tools)
-            return f"{self.server} has no tool named {tool}" + (hint if hint != "." else f"; it has {', '.join(self.tools)[:1000] or 'none'}.")
+            return f"{self.server} has no tool named {tool}" + (
+                hint if hint != "." else f"; it has {', '.join(self.tools)[:1000] or 'none'}."
+            )
         if tool not in self._checks:
             schema = self.tools[tool].input_schema
             self._checks[tool] = compile_schema(schema), plain_types(schema)
@@ -547,12 +783,14 @@ class Toolbox:
 class PinError(UserError, ValueError):
     "A tool list that is not the approved one."
 
+
 def tools_digest(
     tools: list[mcp_types.Tool],  # as the server lists them, before any are left out
 ) -> str:  # sha256, 64 hexadecimal digits
     "Digest of a tool list: names, descriptions and input schemas, whatever their order."
     rows = sorted(([tool.name, tool.description or "", tool.input_schema] for tool in tools), key=lambda row: row[0])
     return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
 
 def check_pin(
     spec: ServerSpec,  # with a `pin`, or without
@@ -561,12 +799,15 @@ def check_pin(
     "Raises `PinError` if the digest of the tool list is not the pinned one."
     found = tools_digest(tools)
     if spec.pin and spec.pin.lower() != found:
-        raise PinError(f"server '{spec.name}': its tools have the digest {found}, and pin approves {spec.pin}; "
-                       "look at the tools again and set pin to the new digest to approve them.")
+        raise PinError(
+            f"server '{spec.name}': its tools have the digest {found}, and pin approves {spec.pin}; "
+            "look at the tools again and set pin to the new digest to approve them."
+        )
 
 # %% ../../nbs/01_client/01_guard.ipynb #cfc6dd6b
 class Bucket:
     "A token bucket: `rate` tokens a second, at most one second's worth; with rate 0 there is always a token."
+
     def __init__(self, rate: float):
         self.rate = rate
         self._most = self._tokens = max(1.0, rate)
@@ -574,7 +815,8 @@ class Bucket:
 
     def wait(self, now: float) -> float:
         "Seconds until a token is available."
-        if not self.rate: return 0.0
+        if not self.rate:
+            return 0.0
         self._tokens, self._at = min(self._most, self._tokens + self.rate * (now - self._at)), max(now, self._at)
         return max(0.0, (1 - self._tokens) / self.rate)
 
@@ -585,9 +827,12 @@ class Bucket:
 # %% ../../nbs/01_client/01_guard.ipynb #2c4a9745
 LONGEST_PAUSE = 60.0  # seconds; a server may ask for a year
 
+
 class Pause:
     "The time until which a server wants no calls."
-    def __init__(self): self.until = -math.inf  # by `time.monotonic`
+
+    def __init__(self):
+        self.until = -math.inf  # by `time.monotonic`
 
     @property
     def left(self) -> float:
@@ -599,10 +844,13 @@ class Pause:
         seconds: float,  # at most `LONGEST_PAUSE`; no pause unless it is positive
     ) -> None:
         "Make the pause last that long from now on, if it would end before."
-        if seconds > 0: self.until = max(self.until, time.monotonic() + min(seconds, LONGEST_PAUSE))
+        if seconds > 0:
+            self.until = max(self.until, time.monotonic() + min(seconds, LONGEST_PAUSE))
+
 
 class Gate:
     "The rate and concurrency limit of one server: calls pass through `async with gate`, first come, first served."
+
     def __init__(self, spec: ServerSpec):
         self._bucket = Bucket(spec.rate)
         self.pause = Pause()  # that the server asked for; callers see to it
@@ -612,19 +860,24 @@ class Gate:
     async def turn(self) -> None:
         "Wait until the rate allows a call, without taking a slot: for a call that holds a slot and is retried."
         async with self._first_in_line:
-            while (wait := self._bucket.wait(time.monotonic())) > 0: await anyio.sleep(wait)
+            while (wait := self._bucket.wait(time.monotonic())) > 0:
+                await anyio.sleep(wait)
             self._bucket.take()
 
     async def __aenter__(self) -> "Gate":
-        if self._slots: await self._slots.acquire()
-        try: await self.turn()
+        if self._slots:
+            await self._slots.acquire()
+        try:
+            await self.turn()
         except BaseException:
-            if self._slots: self._slots.release()
+            if self._slots:
+                self._slots.release()
             raise
         return self
 
     async def __aexit__(self, *exc) -> None:
-        if self._slots: self._slots.release()
+        if self._slots:
+            self._slots.release()
 
 # %% ../../nbs/01_client/01_guard.ipynb #452078c3
 def backoff(
@@ -639,38 +892,62 @@ def retry_after_seconds(
     header: str | None,  # the value of a Retry-After header: seconds or an HTTP date
 ) -> float | None:  # None if there is no header, or it cannot be read
     "Seconds to wait according to a Retry-After header."
-    try: seconds = float(header)
+    try:
+        seconds = float(header)
     except (TypeError, ValueError):
-        try: seconds = (email.utils.parsedate_to_datetime(header) - datetime.now(timezone.utc)).total_seconds()
-        except (TypeError, ValueError): return None
+        try:
+            seconds = (email.utils.parsedate_to_datetime(header) - datetime.now(timezone.utc)).total_seconds()
+        except (TypeError, ValueError):
+            return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 # %% ../../nbs/01_client/01_guard.ipynb #18aa138c
-RATE_LIMITED, TOO_LARGE, NO_ANSWER, NO_SESSION = -32029, -32013, -32012, -32011  # codes of the JSON-RPC errors that replace an answer
+RATE_LIMITED, TOO_LARGE, NO_ANSWER, NO_SESSION = (
+    -32029,
+    -32013,
+    -32012,
+    -32011,
+)  # codes of the JSON-RPC errors that replace an answer
 FAULT_OF_CODE = {RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", NO_ANSWER: "transport", NO_SESSION: "transport"}
+
 
 def _sent(request: httpx2.Request) -> dict:
     "The JSON-RPC message in an HTTP request; empty if there is none."
-    try: message = json.loads(request.content)
-    except (ValueError, httpx2.StreamError): return {}
+    try:
+        message = json.loads(request.content)
+    except (ValueError, httpx2.StreamError):
+        return {}
     return message if isinstance(message, dict) else {}
+
 
 def _request_id(request: httpx2.Request) -> Any:
     "The id of the JSON-RPC request in an HTTP request, or None."
     return _sent(request).get("id")
 
+
 def _wants_no_answer(request: httpx2.Request) -> bool:
-    "Whether the session can go on before this POST is answered: a notification after the handshake, or our answer to the server."
+    """Whether the session can go on before this POST is answered: a notification after the handshake, or our answer to
+    the server."""
     message = _sent(request)
-    return bool(message) and not ("id" in message and "method" in message) and message.get("method") != "notifications/initialized"
+    return (
+        bool(message)
+        and not ("id" in message and "method" in message)
+        and message.get("method") != "notifications/initialized"
+    )
+
 
 def _error_body(request: httpx2.Request, code: int, message: str) -> bytes:
     "The JSON-RPC error that ends a request."
-    return json.dumps({"jsonrpc": "2.0", "id": _request_id(request), "error": {"code": code, "message": message}}).encode()
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": _request_id(request), "error": {"code": code, "message": message}}
+    ).encode()
+
 
 def _error_response(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
     "A response with the JSON-RPC error that ends a request."
-    return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request)
+    return httpx2.Response(
+        200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request
+    )
 
 # %% ../../nbs/01_client/01_guard.ipynb #d7da78bc
 def refusal_seconds(
@@ -679,7 +956,8 @@ def refusal_seconds(
 ) -> float | None:  # None if the server did not refuse
     "Seconds to wait before a refused request is sent again."
     header = response.headers.get("retry-after")
-    if response.status_code != 429 and (response.status_code != 503 or header is None): return None
+    if response.status_code != 429 and (response.status_code != 503 or header is None):
+        return None
     seconds = retry_after_seconds(header)
     return backoff(attempt) if seconds is None else seconds
 
@@ -687,40 +965,58 @@ def refusal_seconds(
 _KINDS = ("application/json", "text/event-stream")
 _ABOUT_THE_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND)
 
+
 def _no_answer(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
     "Code and reason if the head of a response shows that it cannot be the answer to a call."
     kind, status = response.headers.get("content-type", "").lower(), response.status_code
-    if status == 404 and "mcp-session-id" in request.headers: return NO_SESSION, "the server does not know this session any more"
-    if kind.startswith(_KINDS if status < 400 else _KINDS[0]) or 300 <= status < 400 or _request_id(request) is None: return None
+    if status == 404 and "mcp-session-id" in request.headers:
+        return NO_SESSION, "the server does not know this session any more"
+    if kind.startswith(_KINDS if status < 400 else _KINDS[0]) or 300 <= status < 400 or _request_id(request) is None:
+        return None
     return NO_ANSWER, f"status {status} with {kind or 'nothing'} in it"
+
 
 def _no_message(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
     "Code and reason if the body that came with an error status is not the answer to a call."
-    if response.status_code < 400 or _request_id(request) is None: return None
-    try: message = mcp_types.jsonrpc_message_adapter.validate_json(response.content, by_name=False)
-    except ValueError: message = None
-    if isinstance(message, mcp_types.JSONRPCError) and message.error.code in _ABOUT_THE_CALL: return None
-    return NO_ANSWER, f"status {response.status_code}: {response.text[:100_000]}"  # the session redacts it, then shortens it
+    if response.status_code < 400 or _request_id(request) is None:
+        return None
+    try:
+        message = mcp_types.jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+    except ValueError:
+        message = None
+    if isinstance(message, mcp_types.JSONRPCError) and message.error.code in _ABOUT_THE_CALL:
+        return None
+    return (
+        NO_ANSWER,
+        f"status {response.status_code}: {response.text[:100_000]}",
+    )  # the session redacts it, then shortens it
 
 # %% ../../nbs/01_client/01_guard.ipynb #32ee872d
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_WIDEST = 4  # bytes that each character of a text takes as soon as one of them is far beyond ASCII; the SDK copies an event often
+# bytes that each character of a text takes as soon as one of them is far beyond ASCII; the SDK copies an event often
+_WIDEST = 4
 PACE = 0.005  # seconds after each message of a server's own that comes in a stream
+
 
 def _whole_events(data: bytearray, start: int) -> int:
     "Where the last event that is complete ends, looked for from `start` on; 0 if there is none."
     return max((found + len(mark) for mark in _EVENT_ENDS if (found := data.rfind(mark, start)) >= 0), default=0)
 
+
 def _single_events(data: bytes) -> Iterator[bytes]:
     "Complete events one by one."
     marks, start = [mark for mark in _EVENT_ENDS if mark in data], 0
     while ends := [found + len(mark) for mark in marks if (found := data.find(mark, start)) >= 0]:
-        yield data[start:min(ends)]
+        yield data[start : min(ends)]
         start = min(ends)
+
 
 class _BoundedEvents(httpx2.AsyncByteStream):
     "The event stream of a response up to a limit; an error event replaces the rest."
-    def __init__(self, response: httpx2.Response, limit: int, error: bytes | None):  # None: the limit is that of one event
+
+    def __init__(
+        self, response: httpx2.Response, limit: int, error: bytes | None
+    ):  # None: the limit is that of one event
         self._response, self._limit, self._error = response, limit, error
         self.aclose = response.aclose
 
@@ -731,18 +1027,25 @@ class _BoundedEvents(httpx2.AsyncByteStream):
                 seen = max(0, len(rest) - 3)  # the end of an event may have begun there
                 rest += part
                 size = size + len(part) if self._error else len(rest)
-                if size > self._limit: break
-                if not (end := _whole_events(rest, seen)): continue
+                if size > self._limit:
+                    break
+                if not (end := _whole_events(rest, seen)):
+                    continue
                 events = bytes(rest[:end])
                 del rest[:end]
-                if too_many_values(events) or not events.isascii() and _WIDEST * len(events) > self._limit: break
-                if b'"method"' not in events: yield events
+                if too_many_values(events) or not events.isascii() and _WIDEST * len(events) > self._limit:
+                    break
+                if b'"method"' not in events:
+                    yield events
                 else:
                     for event in _single_events(events):
                         yield event
-                        if b'"method"' in event: await anyio.sleep(PACE)
-            else: return
-        if not self._error: raise httpx2.ReadError("a message of the server is beyond the limits", request=self._response.request)
+                        if b'"method"' in event:
+                            await anyio.sleep(PACE)
+            else:
+                return
+        if not self._error:
+            raise httpx2.ReadError("a message of the server is beyond the limits", request=self._response.request)
         yield b"event: message\ndata: " + self._error + b"\n\n"
 
 # %% ../../nbs/01_client/01_guard.ipynb #2c39f4af
@@ -753,36 +1056,56 @@ async def _bounded_body(response: httpx2.Response, limit: int) -> bytes | None:
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
                 size += len(part)
-                if size > limit: return None
+                if size > limit:
+                    return None
                 kept.append(part)
         return b"".join(kept)
-    finally: await response.aclose()
+    finally:
+        await response.aclose()
+
 
 async def _bounded_response(response: httpx2.Response, request: httpx2.Request, limit: int) -> httpx2.Response:
     "A response with at most `limit` bytes and `MOST_VALUES` values; a longer answer is replaced by an error."
     reason = f"the answer is longer than {limit:,} bytes, or holds more than {MOST_VALUES:,} values"
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        error = None if request.method == "GET" and "last-event-id" not in request.headers else _error_body(request, TOO_LARGE, reason)
+        error = (
+            None
+            if request.method == "GET" and "last-event-id" not in request.headers
+            else _error_body(request, TOO_LARGE, reason)
+        )
         body = {"stream": _BoundedEvents(response, limit, error)}
-    elif (content := await _bounded_body(response, limit)) is None or too_many_values(content): return _error_response(request, TOO_LARGE, reason)
-    else: body = {"content": content}
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")]
-    return httpx2.Response(response.status_code, headers=headers, request=request, extensions=response.extensions, **body)
+    elif (content := await _bounded_body(response, limit)) is None or too_many_values(content):
+        return _error_response(request, TOO_LARGE, reason)
+    else:
+        body = {"content": content}
+    headers = [
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+    ]
+    return httpx2.Response(
+        response.status_code, headers=headers, request=request, extensions=response.extensions, **body
+    )
 
 # %% ../../nbs/01_client/01_guard.ipynb #50b7474f
 _ssl_context = functools.cache(httpx2.create_ssl_context)
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
+
 def _proxy(url: str) -> str | None:
     "The proxy for an address, according to the environment."
     parts, proxies = urlsplit(url), urllib.request.getproxies()
-    if urllib.request.proxy_bypass(parts.hostname or ""): return None
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
     return proxies.get(parts.scheme) or proxies.get("all")
+
 
 NOTES, NOTE_SECONDS = 32, 5.0  # messages without an answer that are on their way at a time, and how long each may take
 
+
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     "HTTP transport to one server: refused requests are retried later, and no answer is read beyond the limit."
+
     def __init__(
         self,
         spec: ServerSpec,  # gives `url`, `max_bytes`, `retries` and `timeout`
@@ -793,22 +1116,27 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._notes: set[asyncio.Task] = set()  # on their way
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        "Send a request and return a bounded response; what needs no answer is sent in the background, and a call always gets one."
-        if request.method != "POST": return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
+        """Send a request and return a bounded response; what needs no answer is sent in the background, and a call
+        always gets one."""
+        if request.method != "POST":
+            return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
         if _wants_no_answer(request):
             if len(self._notes) < NOTES:
                 self._notes.add(task := asyncio.get_running_loop().create_task(self._send_note(request)))
                 task.add_done_callback(self._notes.discard)
             return httpx2.Response(202, request=request)
-        try: return await self._answer(request)
+        try:
+            return await self._answer(request)
         except httpx2.RequestError as error:
-            if _request_id(request) is None: raise  # the end of the handshake: the session cannot be opened
+            if _request_id(request) is None:
+                raise  # the end of the handshake: the session cannot be opened
             return _error_response(request, NO_ANSWER, f"{type(error).__name__}: {error}")
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         "The bounded response to a message, or the error that replaces it."
         response = await self._send_until_accepted(request)
-        if refused := _no_answer(response, request): await response.aclose()
+        if refused := _no_answer(response, request):
+            await response.aclose()
         else:
             response = await _bounded_response(response, request, self._spec.max_bytes)
             refused = _no_message(response, request)
@@ -823,7 +1151,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     async def aclose(self) -> None:
         "Close the connections, after the messages that are on their way."
         if notes := list(self._notes):
-            for task in notes: task.get_loop().call_later(0.5, task.cancel)
+            for task in notes:
+                task.get_loop().call_later(0.5, task.cancel)
             await asyncio.wait(notes)
         await super().aclose()
 
@@ -832,17 +1161,23 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         refused, until = 0, time.monotonic() + 0.9 * self._spec.timeout
         while True:
             response = await super().handle_async_request(request)
-            if (wait := refusal_seconds(response, refused)) is None: return response
+            if (wait := refusal_seconds(response, refused)) is None:
+                return response
             await response.aclose()
             self._gate.pause.extend(min(wait, 0.5 * self._spec.timeout))
             refused += 1
             left = until - time.monotonic()
-            if refused > self._spec.retries or wait > left: break
+            if refused > self._spec.retries or wait > left:
+                break
             with anyio.move_on_after(left) as limit:
                 await anyio.sleep(max(wait, self._gate.pause.left))
                 await self._gate.turn()
-            if limit.cancelled_caught: break
-        return _error_response(request, RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s")
+            if limit.cancelled_caught:
+                break
+        return _error_response(
+            request, RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s"
+        )
+
 
 def http_client(
     spec: ServerSpec,  # of an HTTP server

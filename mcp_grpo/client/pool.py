@@ -19,7 +19,17 @@ from typing import Any
 
 import anyio, mcp_types
 
-from .guard import Gate, Toolbox, backoff, check_pin, is_secret_name, longest_first, redact, server_secrets, translate
+from mcp_grpo.client.guard import (
+    Gate,
+    Toolbox,
+    backoff,
+    check_pin,
+    is_secret_name,
+    longest_first,
+    redact,
+    server_secrets,
+    translate,
+)
 from .session import Session, SessionError, ToolResult, run_sync
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server, nearest_server
 from .tape import Tape, TapedSession, TapeMiss
@@ -34,49 +44,75 @@ async def together(
 ) -> list:  # the results, in the order of the items
     "Run `fn` on all items concurrently. If some fail, raises the first exception after all have ended."
     items = list(items)
-    if len(items) == 1: return [await fn(items[0])]
+    if len(items) == 1:
+        return [await fn(items[0])]
     results, errors = [None] * len(items), []
 
     async def run(i: int, item: Any) -> None:
-        try: results[i] = await fn(item)
-        except Exception as e: errors.append(e)
+        try:
+            results[i] = await fn(item)
+        except Exception as e:
+            errors.append(e)
 
     async with anyio.create_task_group() as tg:
-        for i, item in enumerate(items): tg.start_soon(run, i, item)
-    if errors: raise errors[0]
+        for i, item in enumerate(items):
+            tg.start_soon(run, i, item)
+    if errors:
+        raise errors[0]
     return results
 
 # %% ../../nbs/01_client/06_pool.ipynb #4a03b5a3
 def _files_digest(folder: str) -> str:
     "A hash of all files in a folder; empty without a folder."
-    if not folder: return ""
+    if not folder:
+        return ""
     total = hashlib.sha256()
     for path in sorted(p for p in Path(folder).rglob("*") if p.is_file()):
         total.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
 
+
 def settings_of(spec: ServerSpec, secrets: list[str]) -> list:
     "The settings of a server that its answers may depend on, without secrets."
     last = lambda text: os.path.basename(text.rstrip("/")) if os.path.isabs(text) else text
-    found = [spec.url, spec.options, [*map(last, spec.args)], {k: last(v) for k, v in spec.env.items()}, _files_digest(spec.template)]
-    headers = {name.lower(): hashlib.sha256(value.encode()).hexdigest() for name, value in spec.headers.items() if not is_secret_name(name)}
-    if spec.cwd not in ("", "{workdir}"): found.append({"cwd": last(spec.cwd)})  # only where it is set: a tape without it stays valid
-    if headers: found.append({"headers": headers})
+    found = [
+        spec.url,
+        spec.options,
+        [*map(last, spec.args)],
+        {k: last(v) for k, v in spec.env.items()},
+        _files_digest(spec.template),
+    ]
+    headers = {
+        name.lower(): hashlib.sha256(value.encode()).hexdigest()
+        for name, value in spec.headers.items()
+        if not is_secret_name(name)
+    }
+    if spec.cwd not in ("", "{workdir}"):
+        found.append({"cwd": last(spec.cwd)})  # only where it is set: a tape without it stays valid
+    if headers:
+        found.append({"headers": headers})
     return redact(found, secrets)
 
 # %% ../../nbs/01_client/06_pool.ipynb #5c5fc013
 MAKERS = 8  # concurrent starts, for one server
 STALE_SECONDS = 20.0  # a spare older than this is pinged before use
 
-def _closed() -> SessionError: return SessionError("", "transport", "the pool was closed while a session was being opened.")
+
+def _closed() -> SessionError:
+    return SessionError("", "transport", "the pool was closed while a session was being opened.")
+
 
 @lru_cache(None)
 def _warn_of_folders(name: str, why: str) -> None:
     "Warn once per server that its processes cannot be reused."
-    log.warning("the folders of server '%s' could not be reset (%s); its process is replaced after such an episode", name, why)
+    log.warning(
+        "the folders of server '%s' could not be reset (%s); its process is replaced after such an episode", name, why
+    )
+
 
 class ServerPool:
     "The sessions of one server: starts and keeps them, and limits their number."
+
     def __init__(
         self,
         spec: ServerSpec,  # how to reach the server
@@ -87,7 +123,9 @@ class ServerPool:
         self.toolbox: Toolbox | None = None  # once the tools are known
         self.instructions = ""  # the server's own description
         self.own_secrets = server_secrets(spec, dict(os.environ))
-        self.secrets = self.own_secrets  # to redact; in a pool those of the other servers too, which run on the same machine
+        self.secrets = (
+            self.own_secrets
+        )  # to redact; in a pool those of the other servers too, which run on the same machine
         self.common: Session | None = None  # the session of a shared server
         self.spares: deque[tuple[float, Session]] = deque()  # (spare since, session)
         self.in_use = 0  # sessions that serve a single episode now
@@ -126,54 +164,69 @@ class ServerPool:
                 if self.closed:
                     await session.close()
                     raise _closed()
-                if self.sharing: self.common = session
-                else: self._offer(session)
+                if self.sharing:
+                    self.common = session
+                else:
+                    self._offer(session)
                 if tape is not None:
                     tools = [t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in self.toolbox.listed]
                     await tape.put_tools(name, redact(tools, self.secrets), self.digest)
-        if self.closed: raise _closed()
+        if self.closed:
+            raise _closed()
 
     async def reserve(self) -> None:
         "Wait until one more episode may have a process; a process is prepared meanwhile."
-        if self._slots is None: return
+        if self._slots is None:
+            return
         self._queued += 1
         try:
-            if self._slots.value == 0: self._fill()
+            if self._slots.value == 0:
+                self._fill()
             await self._slots.acquire()
-        finally: self._queued -= 1
+        finally:
+            self._queued -= 1
 
     def unreserve(self) -> None:
         "Release the place of an episode."
-        if self._slots is not None: self._slots.release()
+        if self._slots is not None:
+            self._slots.release()
 
     async def take(self) -> Session:
         "A clean session for one episode; return it with `give_back` or `drop`."
         self.in_use += 1
-        if self.spec.transport != "memory": self._wanted = min(max(self._wanted, self.in_use), self.spec.processes)
-        try: return await self._spare() or await self._new()
+        if self.spec.transport != "memory":
+            self._wanted = min(max(self._wanted, self.in_use), self.spec.processes)
+        try:
+            return await self._spare() or await self._new()
         except BaseException:
             self.in_use -= 1
             raise
 
     async def take_common(self) -> Session:
-        "The one session of a shared server; opened if necessary, replaced when it is lost or has served `recycle` episodes."
+        """The one session of a shared server; opened if necessary, replaced when it is lost or has served `recycle`
+        episodes."""
         asked = monotonic()
         async with self._lock:
             session = self.common
             worn = self.spec.recycle and self._served.get(session, 0) >= self.spec.recycle
-            if session and session.alive and not session.healthy: session.healthy = await session.ping()  # after a fault
+            if session and session.alive and not session.healthy:
+                session.healthy = await session.ping()  # after a fault
             if session is None or not session.alive or worn or not session.healthy:
-                if session is not None: self._end(session, finish=True)
+                if session is not None:
+                    self._end(session, finish=True)
                 self.common = session = await self._start_once(asked)
-                if self.closed: await session.close()
+                if self.closed:
+                    await session.close()
             return session
 
     async def give_back(self, session: Session | None) -> None:
         "Reuse or end a session after its episode; None if the episode took none, or a shared one."
         if self.sharing:
-            if self.common: self._served[self.common] = self._served.get(self.common, 0) + 1
+            if self.common:
+                self._served[self.common] = self._served.get(self.common, 0) + 1
         elif session is not None:
-            try: await self._reuse(session)
+            try:
+                await self._reuse(session)
             finally:
                 self.in_use -= 1
                 self._fill()
@@ -186,29 +239,41 @@ class ServerPool:
     async def warm(self, count: int) -> None:
         "Start spares until there are `count` sessions, and wait until they are ready."
         await self.learn()
-        if self.sharing: return
+        if self.sharing:
+            return
         in_memory = self.spec.transport == "memory"
         most = count if in_memory else min(count, self.spec.processes)
         self._wanted, self._failing = max(self._wanted, most), False
         self._fill()
-        while self._making: await asyncio.wait(self._making)
-        if in_memory: self._wanted = 0  # made once, and not replaced while episodes run
+        while self._making:
+            await asyncio.wait(self._making)
+        if in_memory:
+            self._wanted = 0  # made once, and not replaced while episodes run
         if self.in_use + len(self.spares) < most:
-            raise SessionError(self.spec.name, "transport", f"server '{self.spec.name}': its sessions could not all be started; the log says why.")
+            raise SessionError(
+                self.spec.name,
+                "transport",
+                f"server '{self.spec.name}': its sessions could not all be started; the log says why.",
+            )
 
     def refuse(self) -> None:
         "Hand out no more sessions, and wake waiting callers with an error."
         self.closed = True
-        while waiting := self._next(): waiting.set_exception(_closed())
+        while waiting := self._next():
+            waiting.set_exception(_closed())
 
     async def close(self) -> None:
         "End every session and wait until they have ended."
         self.refuse()
-        for task in self._making: task.cancel()
-        for _, session in self.spares: self._end(session)
+        for task in self._making:
+            task.cancel()
+        for _, session in self.spares:
+            self._end(session)
         self.spares.clear()
-        if self.common is not None: self._end(self.common)
-        while pending := [*self._making, *self._ending]: await asyncio.wait(pending)
+        if self.common is not None:
+            self._end(self.common)
+        while pending := [*self._making, *self._ending]:
+            await asyncio.wait(pending)
 
     async def _start(self) -> Session:
         "Open a new session."
@@ -216,7 +281,8 @@ class ServerPool:
             self._server = self._make_server()
         session = await Session(self.spec, self._server, self.toolbox, self._gate, self.secrets).open()
         try:
-            if self.spec.isolation == "workdir": await session.process.settle()
+            if self.spec.isolation == "workdir":
+                await session.process.settle()
         except BaseException:
             await session.close()
             raise
@@ -228,8 +294,10 @@ class ServerPool:
         asked: float,  # when the caller began to wait
     ) -> Session:
         "`_start`; a caller that has waited for a start that failed gets its exception."
-        if self._failure and asked <= self._failure[0]: raise self._failure[1]
-        try: return await self._start()
+        if self._failure and asked <= self._failure[0]:
+            raise self._failure[1]
+        try:
+            return await self._start()
         except Exception as e:
             self._failure = monotonic(), e
             raise
@@ -237,21 +305,29 @@ class ServerPool:
     def _make_server(self) -> Any:
         "The server object of an in-memory server."
         error = None
-        try: return make_server(self.spec)
-        except Exception as e: error = e
+        try:
+            return make_server(self.spec)
+        except Exception as e:
+            error = e
         finally:
-            self.own_secrets = server_secrets(self.spec, dict(os.environ))  # the factory may have just read a key into the environment
+            self.own_secrets = server_secrets(
+                self.spec, dict(os.environ)
+            )  # the factory may have just read a key into the environment
             self.secrets = longest_first(self.secrets, self.own_secrets)
         reason = redact(str(error), self.secrets)
-        if isinstance(error, SpecError): raise SpecError(reason)
-        raise SessionError(self.spec.name, "crash", f"server '{self.spec.name}' could not be made ({type(error).__name__}: {reason}).")
+        if isinstance(error, SpecError):
+            raise SpecError(reason)
+        raise SessionError(
+            self.spec.name, "crash", f"server '{self.spec.name}' could not be made ({type(error).__name__}: {reason})."
+        )
 
     async def _spare(self) -> Session | None:
         "A spare session that still answers."
         while self.spares:
             since, session = self.spares.popleft()
             try:
-                if session.alive and (monotonic() - since < STALE_SECONDS or await session.ping()): return session
+                if session.alive and (monotonic() - since < STALE_SECONDS or await session.ping()):
+                    return session
             except BaseException:  # the caller was cancelled, and the session is in no list
                 self._end(session)
                 raise
@@ -260,21 +336,26 @@ class ServerPool:
 
     async def _new(self) -> Session:
         "Start a session: in memory directly, otherwise through a maker."
-        if self.closed: raise _closed()
-        if self.spec.transport == "memory": return await self._start()
+        if self.closed:
+            raise _closed()
+        if self.spec.transport == "memory":
+            return await self._start()
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._fill()
-        try: return await waiting
+        try:
+            return await waiting
         except asyncio.CancelledError:  # a session that was handed over at the same moment goes back
-            if waiting.done() and not waiting.cancelled() and waiting.exception() is None: self._offer(waiting.result())
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._offer(waiting.result())
             raise
 
     def _fill(self) -> None:
         "Start as many makers as there are sessions missing."
         while not self.closed and len(self._making) < MAKERS:
             ahead = 0 if self._failing else max(self._wanted - self.in_use, min(self._queued, self.spec.processes))
-            if len(self._making) >= max(len(self._waiting), ahead - len(self.spares)): return
+            if len(self._making) >= max(len(self._waiting), ahead - len(self.spares)):
+                return
             task = asyncio.get_running_loop().create_task(self._make(), name=f"maker of {self.spec.name}")
             self._making.add(task)
             task.add_done_callback(self._made)
@@ -286,11 +367,14 @@ class ServerPool:
 
     async def _make(self) -> None:
         "Start one session, for a waiting caller or as a spare."
-        try: session = await self._start()
+        try:
+            session = await self._start()
         except Exception as e:
             self._failing = True
-            if waiting := self._next(): waiting.set_exception(e)
-            else: log.warning("a spare session could not be started: %s", e)
+            if waiting := self._next():
+                waiting.set_exception(e)
+            else:
+                log.warning("a spare session could not be started: %s", e)
         else:
             self._failing = False
             self._offer(session)
@@ -298,20 +382,33 @@ class ServerPool:
     def _next(self) -> asyncio.Future | None:
         "The caller that has waited longest."
         while self._waiting:
-            if not (waiting := self._waiting.popleft()).done(): return waiting
+            if not (waiting := self._waiting.popleft()).done():
+                return waiting
 
     def _offer(self, session: Session) -> None:
         "Give a clean session to the caller that has waited longest, or keep it as a spare."
-        if self.closed: self._end(session)
-        elif waiting := self._next(): waiting.set_result(session)
-        else: self.spares.append((monotonic(), session))
+        if self.closed:
+            self._end(session)
+        elif waiting := self._next():
+            waiting.set_result(session)
+        else:
+            self.spares.append((monotonic(), session))
 
     async def _reuse(self, session: Session) -> None:
         "Reset a session for the next episode if that is possible; otherwise end it."
         served = self._served[session] = self._served.get(session, 0) + 1
         worn = self.spec.recycle and served >= self.spec.recycle
-        if self.spec.isolation != "workdir" or worn or self.closed or session.busy or not session.healthy or not session.alive: return self._end(session)
-        try: await session.process.refill()
+        if (
+            self.spec.isolation != "workdir"
+            or worn
+            or self.closed
+            or session.busy
+            or not session.healthy
+            or not session.alive
+        ):
+            return self._end(session)
+        try:
+            await session.process.refill()
         except Exception as e:
             _warn_of_folders(self.spec.name, str(e))
             return self._end(session)
@@ -322,7 +419,8 @@ class ServerPool:
         self._served.pop(session, None)
 
         async def end() -> None:
-            while finish and session.busy and not self.closed: await anyio.sleep(0.02)
+            while finish and session.busy and not self.closed:
+                await anyio.sleep(0.02)
             await session.close()
 
         task = asyncio.get_running_loop().create_task(end(), name=f"end of {self.spec.name}")
@@ -332,6 +430,7 @@ class ServerPool:
 # %% ../../nbs/01_client/06_pool.ipynb #c52636cc
 class LeasedSession:
     "One episode's session at one server; the first call opens it."
+
     def __init__(self, server: ServerPool):
         self.server, self.released = server, False
         self.session: Session | None = None  # serves this episode alone
@@ -340,52 +439,70 @@ class LeasedSession:
         self._order = anyio.Lock(fast_acquire=True)  # of the calls at a server that keeps state
         if server.tape is not None:
             clear = lambda value: redact(value, server.secrets)
-            self._taped = TapedSession(server.tape, server.spec.name, server.digest, self.call_live, stateful=not server.sharing, redact=clear)
+            self._taped = TapedSession(
+                server.tape, server.spec.name, server.digest, self.call_live, stateful=not server.sharing, redact=clear
+            )
 
     async def open(self) -> Session:
         "The session; the first call opens it."
-        if self.server.sharing: return await self.server.take_common()
+        if self.server.sharing:
+            return await self.server.take_common()
         async with self._lock:
-            if self.released: raise _closed()
-            if self.session is None: self.session = await self.server.take()
+            if self.released:
+                raise _closed()
+            if self.session is None:
+                self.session = await self.server.take()
             return self.session
 
     async def call(self, tool: str, arguments: dict, live: bool = False) -> ToolResult:
         "Check a call, then answer it from the tape or make it; with `live` the tape is bypassed."
-        if error := self.server.toolbox.check(tool, arguments): return ToolResult(redact(error, self.server.secrets), is_error=True)
+        if error := self.server.toolbox.check(tool, arguments):
+            return ToolResult(redact(error, self.server.secrets), is_error=True)
         make = self.call_live if live or self._taped is None else self._taped.call
-        if self.server.sharing: return await make(tool, arguments)
-        async with self._order: return await make(tool, arguments)  # what one call leaves behind, the next one finds
+        if self.server.sharing:
+            return await make(tool, arguments)
+        async with self._order:
+            return await make(tool, arguments)  # what one call leaves behind, the next one finds
 
     async def call_live(self, tool: str, arguments: dict) -> ToolResult:
         "Make a call, and repeat it after a fault if that is safe."
         server, spec, attempt = self.server, self.server.spec, 0
         while True:
             session = None
-            try: session = await self.open()
-            except SessionError as e: result = ToolResult(str(e), fault=e.fault)
+            try:
+                session = await self.open()
+            except SessionError as e:
+                result = ToolResult(str(e), fault=e.fault)
             else:
                 self._calls += 1
                 result = await session.send(tool, arguments)
-                if result.is_error or result.fault: server.failed = session
-                if not result.sent and server.sharing and not self.released and not server.closed: continue  # another episode's call ended the shared session before this call was sent
+                if result.is_error or result.fault:
+                    server.failed = session
+                if not result.sent and server.sharing and not self.released and not server.closed:
+                    continue  # another episode's call ended the shared session before this call was sent
             again = result.fault and spec.repeatable(tool) and attempt < spec.retries and not self.released
-            if not again or not (session is None or session.alive or await self._replace(session)): return result
+            if not again or not (session is None or session.alive or await self._replace(session)):
+                return result
             await anyio.sleep(backoff(attempt))
             attempt += 1
 
     async def release(self) -> None:
         "Return the session and the place; may be called twice."
-        if self.released: return
+        if self.released:
+            return
         self.released = True
         try:
-            async with self._lock: await self.server.give_back(self.session)
-        finally: self.server.unreserve()
+            async with self._lock:
+                await self.server.give_back(self.session)
+        finally:
+            self.server.unreserve()
 
     async def _replace(self, dead: Session) -> bool:
         "Drop a dead session if no state is lost with it; returns whether the call may be repeated."
-        if self.server.sharing: return True
-        if self._calls > 1: return False
+        if self.server.sharing:
+            return True
+        if self._calls > 1:
+            return False
         async with self._lock:
             if self.session is dead:
                 self.server.drop(dead)
@@ -395,6 +512,7 @@ class LeasedSession:
 # %% ../../nbs/01_client/06_pool.ipynb #df1f69f9
 class Lease:
     "The sessions of one episode; `async with` releases them."
+
     def __init__(
         self,
         sessions: dict[str, LeasedSession],  # by server
@@ -409,7 +527,8 @@ class Lease:
 
     def session(self, server: str) -> LeasedSession:
         "The session at a server. Raises `SpecError` if the server is not part of the lease."
-        if server in self.sessions: return self.sessions[server]
+        if server in self.sessions:
+            return self.sessions[server]
         raise SpecError(f"server '{server}' is not part of this lease (it holds {', '.join(self.sessions) or 'none'}).")
 
     def tools(self, server: str) -> dict[str, mcp_types.Tool]:  # by real name
@@ -428,15 +547,20 @@ class Lease:
     async def release(self) -> None:
         "Return all sessions; may be called twice."
         self._on_release(self)
-        with anyio.CancelScope(shield=True): await together(LeasedSession.release, self.sessions.values())
+        with anyio.CancelScope(shield=True):
+            await together(LeasedSession.release, self.sessions.values())
 
-    async def __aenter__(self) -> "Lease": return self
-    async def __aexit__(self, *exc) -> None: await self.release()
+    async def __aenter__(self) -> "Lease":
+        return self
+
+    async def __aexit__(self, *exc) -> None:
+        await self.release()
 
 # %% ../../nbs/01_client/06_pool.ipynb #241bf98a
 @dataclass(frozen=True)
 class Proof:
     "The result of a canary test of a server."
+
     server: str  # its name
     declared: str  # the isolation its spec declares
     level: str  # the measured isolation: the declared one, "shared", or "unproved"
@@ -446,6 +570,7 @@ class Proof:
     def held(self) -> bool:
         "Whether the server has the declared isolation."
         return self.level == self.declared
+
 
 def _guess_calls(tools: dict[str, mcp_types.Tool], text: str) -> list[tuple[str, dict]]:
     "A call of every tool, with `text` for each required string argument."
@@ -457,26 +582,35 @@ def _guess_calls(tools: dict[str, mcp_types.Tool], text: str) -> list[tuple[str,
 
     return [(name, arguments(tool.input_schema)) for name, tool in tools.items()]
 
+
 class Canary:
     "A mark that one lease writes at a server and others look for."
+
     def __init__(
         self,
         server: str,  # its name
         tools: dict[str, mcp_types.Tool],  # its tools, by name
         write: tuple | list | None = None,  # (tool, arguments) that writes "{canary}", or a list of such calls
-        read: tuple | list | None = None,  # (tool, arguments) whose result would hold the canary, or a list of such calls
+        read: tuple
+        | list
+        | None = None,  # (tool, arguments) whose result would hold the canary, or a list of such calls
     ):
         self.server, self.text = server, "canary" + secrets.token_hex(6)
         self._writes, self._reads = self._calls(tools, write, self.text), self._calls(tools, read, "nothing")
 
     def _calls(self, tools: dict[str, mcp_types.Tool], given: tuple | list | None, text: str) -> list[tuple[str, dict]]:
         "The calls to make, with `text` in place of the canary."
-        if not given: return _guess_calls(tools, text)
-        return [(tool, translate(arguments, "{canary}", text)) for tool, arguments in ([given] if isinstance(given, tuple) else given)]
+        if not given:
+            return _guess_calls(tools, text)
+        return [
+            (tool, translate(arguments, "{canary}", text))
+            for tool, arguments in ([given] if isinstance(given, tuple) else given)
+        ]
 
     async def write(self, lease: Lease) -> None:
         "Write the mark."
-        for tool, arguments in self._writes: await lease.session(self.server).call(tool, arguments, live=True)
+        for tool, arguments in self._writes:
+            await lease.session(self.server).call(tool, arguments, live=True)
 
     async def read(self, lease: Lease) -> list[ToolResult]:
         "The results that may hold the mark."
@@ -489,16 +623,21 @@ class Canary:
 # %% ../../nbs/01_client/06_pool.ipynb #6c3dd5a4
 OPEN_FILES = 65_536  # that are enough for thousands of sessions
 
+
 def _allow_open_files() -> None:
     "Raise the limit on open files of this process, where the system has one."
     with suppress(ImportError, ValueError, OSError):
         import resource
+
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
-        if soft != resource.RLIM_INFINITY and soft < most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
 
 class Pool:
     "Leases of MCP sessions, for one event loop; use it with `with` or `async with`."
+
     def __init__(
         self,
         specs: dict[str, ServerSpec],  # the servers of the run, by name
@@ -512,12 +651,14 @@ class Pool:
 
     async def start(self) -> "Pool":
         "Open the pool on the running event loop; sessions are opened on demand."
-        if self._loop is not None: raise RuntimeError("the pool is open already; close it first.")
+        if self._loop is not None:
+            raise RuntimeError("the pool is open already; close it first.")
         self._loop = asyncio.get_running_loop()
         _allow_open_files()
         self._servers = {name: ServerPool(spec, self.tape) for name, spec in self.specs.items()}
         secrets = longest_first(*(server.own_secrets for server in self._servers.values()))
-        for server in self._servers.values(): server.secrets = secrets
+        for server in self._servers.values():
+            server.secrets = secrets
         return self
 
     async def stop(self) -> None:
@@ -525,11 +666,13 @@ class Pool:
         self._loop, servers = None, list(self._servers.values())
         with anyio.CancelScope(shield=True):
             try:
-                for server in servers: server.refuse()
+                for server in servers:
+                    server.refuse()
                 await together(Lease.release, list(self._leases))
                 await together(ServerPool.close, servers)
             finally:
-                if self.tape is not None and self._owns_tape: self.tape.close()
+                if self.tape is not None and self._owns_tape:
+                    self.tape.close()
 
     def open(self) -> "Pool":
         "Synchronous `start`, on the background loop: leases are then used through `run_sync`."
@@ -539,10 +682,17 @@ class Pool:
         "Synchronous `stop`."
         run_sync(self.stop)
 
-    async def __aenter__(self) -> "Pool": return await self.start()
-    async def __aexit__(self, *exc) -> None: await self.stop()
-    def __enter__(self) -> "Pool": return self.open() if self._loop is None else self
-    def __exit__(self, *exc) -> None: self.close()
+    async def __aenter__(self) -> "Pool":
+        return await self.start()
+
+    async def __aexit__(self, *exc) -> None:
+        await self.stop()
+
+    def __enter__(self) -> "Pool":
+        return self.open() if self._loop is None else self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
 
     async def lease(
         self,
@@ -557,7 +707,8 @@ class Pool:
             for name in sorted(names):
                 await servers[name].reserve()
                 lease.sessions[name] = LeasedSession(servers[name])
-                if servers[name].closed: raise _closed()
+                if servers[name].closed:
+                    raise _closed()
         except BaseException:
             await lease.release()
             raise
@@ -587,29 +738,50 @@ class Pool:
         self,
         name: str,  # a server
         write: tuple | list | None = None,  # (tool, arguments) that writes "{canary}", or a list of such calls
-        read: tuple | list | None = None,  # (tool, arguments) whose result would hold the canary, or a list of such calls
+        read: tuple
+        | list
+        | None = None,  # (tool, arguments) whose result would hold the canary, or a list of such calls
     ) -> Proof:
         "Test whether one lease can see what another one writes."
         self._check([name])
         spec = self.specs[name]
         proof = partial(Proof, name, spec.isolation)
-        if self.room([name]) < 2: return proof("unproved", "it takes two episodes at a time; allow the server two processes.")
+        if self.room([name]) < 2:
+            return proof("unproved", "it takes two episodes at a time; allow the server two processes.")
         async with await self.lease([name]) as writer, await self.lease([name]) as concurrent:
             canary = Canary(name, writer.tools(name), write, read)
             await canary.read(concurrent)  # opens its session before the mark is written
             await canary.write(writer)
             telling = canary.seen(await canary.read(writer))  # the calls that show the mark
-            if not telling: return proof("unproved", "the canary could not be read back where it was written; say which call writes and which reads.")
+            if not telling:
+                return proof(
+                    "unproved",
+                    "the canary could not be read back where it was written; say which call writes and which reads.",
+                )
             found = [await canary.read(concurrent)]
         later = [await self.lease([name]) for _ in range(min(len(self._servers[name].spares) + 1, spec.processes))]
-        try: found += [await canary.read(lease) for lease in later]
-        finally: await together(Lease.release, later)
+        try:
+            found += [await canary.read(lease) for lease in later]
+        finally:
+            await together(Lease.release, later)
         seen = [bool(canary.seen(results)) for results in found]
-        if any(seen): return proof("shared", f"the canary was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}.")
+        if any(seen):
+            return proof(
+                "shared",
+                f"the canary was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}.",
+            )
         faults = []
-        for results in found: faults += [results[i].content for i in telling if results[i].fault]
-        if faults: return proof("unproved", f"a call that should not find the canary had a fault ({faults[0]}).")
-        return proof(spec.isolation, f"the canary was seen where it was written, and neither in a concurrent episode nor in {len(later)} later ones.")
+        for results in found:
+            faults += [results[i].content for i in telling if results[i].fault]
+        if faults:
+            return proof("unproved", f"a call that should not find the canary had a fault ({faults[0]}).")
+        return proof(
+            spec.isolation,
+            (
+                f"the canary was seen where it was written, and neither in a concurrent episode nor in {len(later)} "
+                "later ones."
+            ),
+        )
 
     def room(
         self,
@@ -624,29 +796,40 @@ class Pool:
         return {name: server.toolbox.digest for name, server in self._servers.items() if server.toolbox}
 
     def instructions(self) -> dict[str, str]:  # by server; non-empty ones
-        "Each server's own description, such as the source of its data or the sandbox it runs; for the records of a run."
+        """Each server's own description, such as the source of its data or the sandbox it runs; for the records of a
+        run."""
         return {name: server.instructions for name, server in self._servers.items() if server.instructions}
 
     def error_output(self, name: str) -> str:
-        "The end of the error output of the server's process of which a call failed last, without secrets; empty if there is none."
+        """The end of the error output of the server's process of which a call failed last, without secrets; empty if
+        there is none."""
         failed = self._servers[name].failed
         return failed.error_output if failed else ""
 
     def stats(self) -> dict[str, int]:
         "The number of leases, of open sessions (leased, shared or spare), and of spares."
         servers = self._servers.values()
-        used = {leased.session for lease in self._leases for leased in lease.sessions.values()} | {server.common for server in servers}
+        used = {leased.session for lease in self._leases for leased in lease.sessions.values()} | {
+            server.common for server in servers
+        }
         spares = sum(len(server.spares) for server in servers)
         return {"leases": len(self._leases), "sessions": sum(s.alive for s in used if s) + spares, "spares": spares}
 
     def _check(self, names: list[str]) -> None:
-        "Raises `SpecError` for an unknown server, `RuntimeError` if the pool is not open or belongs to another event loop."
+        """Raises `SpecError` for an unknown server, `RuntimeError` if the pool is not open or belongs to another event
+        loop."""
         for name in names:
             if name not in self.specs:
-                raise SpecError(f"server '{name}' is not configured (there are {', '.join(self.specs) or 'none'}){nearest_server(name, self.specs)}")
-        if self._loop is None: raise RuntimeError("the pool is not open; call open(), or use it in a with statement.")
+                raise SpecError(
+                    f"server '{name}' is not configured (there are "
+                    f"{', '.join(self.specs) or 'none'}){nearest_server(name, self.specs)}"
+                )
+        if self._loop is None:
+            raise RuntimeError("the pool is not open; call open(), or use it in a with statement.")
         if self._loop is not asyncio.get_running_loop():
-            raise RuntimeError("the pool was opened on another event loop; after open() use run_sync(pool.lease, names).")
+            raise RuntimeError(
+                "the pool was opened on another event loop; after open() use run_sync(pool.lease, names)."
+            )
 
 # %% ../../nbs/01_client/06_pool.ipynb #991bc398
 def open_pool(
@@ -656,9 +839,11 @@ def open_pool(
     "The pool of a run: embedded servers, server file, pins and tape as configured."
     settings = cfg.servers
     specs = embedded_specs(settings.names, settings.transport, settings.world_seed)
-    if settings.file: specs |= from_mcp_servers(find_path(settings.file, "server file"))
+    if settings.file:
+        specs |= from_mcp_servers(find_path(settings.file, "server file"))
     for name in settings.pins:
-        if name not in specs: raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
+        if name not in specs:
+            raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
     specs = {name: spec.model_copy(update={"pin": settings.pins.get(name, spec.pin)}) for name, spec in specs.items()}
-    tape = Tape(Path(root or project_root())/settings.tape, settings.tape_mode) if settings.tape else None
+    tape = Tape(Path(root or project_root()) / settings.tape, settings.tape_mode) if settings.tape else None
     return Pool(specs, tape, owns_tape=True).open()

@@ -28,8 +28,24 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from pydantic import ValidationError
 
-from .guard import (FAULT_OF_CODE, NO_SESSION, TOO_LARGE, Gate, Pause, PinError, Toolbox, check_pin, finite, http_client, load_validator, redact,
-                                   result_size, server_secrets, tools_digest, translate)
+from mcp_grpo.client.guard import (
+    FAULT_OF_CODE,
+    NO_SESSION,
+    TOO_LARGE,
+    Gate,
+    Pause,
+    PinError,
+    Toolbox,
+    check_pin,
+    finite,
+    http_client,
+    load_validator,
+    redact,
+    result_size,
+    server_secrets,
+    tools_digest,
+    translate,
+)
 from .spec import FAULT_KEY, ServerSpec, make_server
 from .stdio import ServerProcess, missing_variables, process_streams
 from ..errors import UserError
@@ -39,9 +55,11 @@ log = logging.getLogger(__name__)
 # %% ../../nbs/01_client/04_session.ipynb #c112f146
 FAULTS = ("timeout", "crash", "rate_limit", "transport", "too_large")
 
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     "The result of one tool call."
+
     content: str  # text for the model; for a fault, one sentence for the log
     structured: Any = None  # structured content, if the server sent any
     is_error: bool = False  # the call was wrong; the content tells the model why
@@ -49,8 +67,10 @@ class ToolResult:
     seconds: float = 0.0  # wall time of the call
     sent: bool = True  # whether the call was sent to the server
 
+
 class SessionError(UserError, RuntimeError):
     "A session that could not be opened; `server` and `fault` say which server and why."
+
     def __init__(self, server: str, fault: str, message: str):
         super().__init__(message)
         self.server, self.fault = server, fault
@@ -59,63 +79,92 @@ class SessionError(UserError, RuntimeError):
 def _block_text(block: mcp_types.ContentBlock) -> str:
     "One block of content as text."
     match block.type:
-        case "text": return block.text
-        case "resource": return getattr(block.resource, "text", f"[{block.resource.uri}: not text]")
-        case "resource_link": return f"[{block.name}: {block.uri}]"
-        case _: return f"[{block.type}: {getattr(block, 'mime_type', None) or 'not text'}]"
+        case "text":
+            return block.text
+        case "resource":
+            return getattr(block.resource, "text", f"[{block.resource.uri}: not text]")
+        case "resource_link":
+            return f"[{block.name}: {block.uri}]"
+        case _:
+            return f"[{block.type}: {getattr(block, 'mime_type', None) or 'not text'}]"
+
 
 def result_text(
     result: mcp_types.CallToolResult,  # as the server sent it
 ) -> str:  # shown to the model
     "The text of a tool result; the structured content as JSON if there are no blocks."
     text = "\n".join(_block_text(block) for block in result.content)
-    if result.content or result.structured_content is None: return text
+    if result.content or result.structured_content is None:
+        return text
     return json.dumps(result.structured_content, separators=(",", ":"), ensure_ascii=False)
 
 # %% ../../nbs/01_client/04_session.ipynb #4a90eafc
 _UNCAUGHT = 0  # the Python SDK's code for an uncaught exception in a tool
-_BROKEN = (mcp_types.CONNECTION_CLOSED, mcp_types.PARSE_ERROR, mcp_types.INVALID_REQUEST)  # codes of a broken connection, message or session
+_BROKEN = (
+    mcp_types.CONNECTION_CLOSED,
+    mcp_types.PARSE_ERROR,
+    mcp_types.INVALID_REQUEST,
+)  # codes of a broken connection, message or session
 _CODES = FAULT_OF_CODE | {mcp_types.REQUEST_TIMEOUT: "timeout"}
 _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, ConnectionError, EOFError)
+
 
 def fault_of(
     error: BaseException,  # what a call or a handshake raised
     transport: str,  # memory, stdio or http
 ) -> str | None:  # one of FAULTS; None if the server answered that the call was wrong
     "The fault that an exception means."
-    if isinstance(error, BaseExceptionGroup): return fault_of(error.exceptions[0], transport)
-    if isinstance(error, TimeoutError): return "timeout"
+    if isinstance(error, BaseExceptionGroup):
+        return fault_of(error.exceptions[0], transport)
+    if isinstance(error, TimeoutError):
+        return "timeout"
     if isinstance(error, MCPError):
-        if error.code in _CODES: return _CODES[error.code]
-        if error.code not in _BROKEN: return None
+        if error.code in _CODES:
+            return _CODES[error.code]
+        if error.code not in _BROKEN:
+            return None
     gone = isinstance(error, (MCPError, OSError, *_CLOSED))
     return "crash" if gone and transport != "http" else "transport"
 
+
 def _said(error: BaseException) -> str:
     "An exception in one sentence; that of an answer with thousands of mistakes would take long to write out."
-    if isinstance(error, MCPError) and error.code in FAULT_OF_CODE: return str(error)  # the guard's own words
+    if isinstance(error, MCPError) and error.code in FAULT_OF_CODE:
+        return str(error)  # the guard's own words
     many = isinstance(error, ValidationError) and error.error_count() > 5
-    return f"{type(error).__name__}: " + (f"{error.error_count()} mistakes in an answer of the type {error.title}" if many else str(error))
+    return f"{type(error).__name__}: " + (
+        f"{error.error_count()} mistakes in an answer of the type {error.title}" if many else str(error)
+    )
 
 # %% ../../nbs/01_client/04_session.ipynb #c3204519
 async def _answer_within(scope: anyio.CancelScope, handle: Callable, request: tuple) -> dict:
     "The server's answer to one request, which `scope` can cancel. Raises `MCPError` for any other end of the request."
     with scope:
-        try: return await handle(*request)
+        try:
+            return await handle(*request)
         except Exception as e:
-            if handler_exception_to_error_data(e): raise
-            log.warning("a tool of a server in this process raised %s", type(e).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            if handler_exception_to_error_data(e):
+                raise
+            log.warning(
+                "a tool of a server in this process raised %s",
+                type(e).__name__,
+                exc_info=log.isEnabledFor(logging.DEBUG),
+            )
             raise MCPError(_UNCAUGHT, str(e)) from e
-        except (asyncio.CancelledError, KeyboardInterrupt): raise
-        except BaseException as e: raise MCPError(mcp_types.CONNECTION_CLOSED, f"the tool ended with {type(e).__name__}: {e}") from e
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as e:
+            raise MCPError(mcp_types.CONNECTION_CLOSED, f"the tool ended with {type(e).__name__}: {e}") from e
     raise MCPError(mcp_types.CONNECTION_CLOSED, "Connection closed")
 
 # %% ../../nbs/01_client/04_session.ipynb #2f70f7e4
 _CLIENT = mcp_types.Implementation(name="mcp_grpo", version="0")
 LAST_SECONDS = 2.0  # seconds that running calls have to end when their session is closed
 
+
 class MemoryTransport:
     "The transport to a server object in this process: requests are dispatched to it directly."
+
     def __init__(self, server: Any):
         self._server = getattr(server, "_lowlevel_server", server)
         self._calls: dict[asyncio.Task, anyio.CancelScope] = {}  # running
@@ -133,12 +182,14 @@ class MemoryTransport:
                 async with ClientSession(dispatcher=ours, client_info=_CLIENT) as client:
                     await client.initialize()
                     yield client
-            except Exception as e: error = e  # the server's lifespan must neither see it nor swallow it
+            except Exception as e:
+                error = e  # the server's lifespan must neither see it nor swallow it
             finally:
                 theirs.close()
                 await self._cancel_calls()
                 await aclose_shielded(connection)
-        if error: raise error
+        if error:
+            raise error
 
     async def _answer(self, handle: Callable, *request: Any) -> dict:
         "Answer a request in a task of its own, which is cancelled together with the caller."
@@ -146,7 +197,8 @@ class MemoryTransport:
         task = asyncio.get_running_loop().create_task(_answer_within(scope, handle, request))
         self._calls[task] = scope
         task.add_done_callback(self._forget)
-        try: await asyncio.wait([task])
+        try:
+            await asyncio.wait([task])
         except asyncio.CancelledError:
             scope.cancel()
             raise
@@ -155,22 +207,30 @@ class MemoryTransport:
     def _forget(self, task: asyncio.Task) -> None:
         "Remove a finished task, and mark its exception as retrieved."
         self._calls.pop(task)
-        if not task.cancelled(): task.exception()
+        if not task.cancelled():
+            task.exception()
 
     async def _cancel_calls(self) -> None:
         "Cancel the running calls, and wait at most `LAST_SECONDS` for them to end."
-        for scope in self._calls.values(): scope.cancel()
-        if not self._calls: return
-        with anyio.CancelScope(shield=True): _, left = await asyncio.wait(self._calls, timeout=LAST_SECONDS)
-        if left: log.warning("%d calls of server '%s' did not end and were abandoned", len(left), self._server.name)
+        for scope in self._calls.values():
+            scope.cancel()
+        if not self._calls:
+            return
+        with anyio.CancelScope(shield=True):
+            _, left = await asyncio.wait(self._calls, timeout=LAST_SECONDS)
+        if left:
+            log.warning("%d calls of server '%s' did not end and were abandoned", len(left), self._server.name)
 
 # %% ../../nbs/01_client/04_session.ipynb #c8b7b6a6
 MAX_ERRLOG = 8 * 2**20  # bytes of error output; a larger file is emptied
 ERRLOG_SECONDS = 0.5  # seconds between two checks of the size
 
+
 class ErrorLog:
     "The error output of a subprocess: a file of bounded size."
-    def __init__(self): self.file = tempfile.TemporaryFile("a+b")
+
+    def __init__(self):
+        self.file = tempfile.TemporaryFile("a+b")
 
     @property
     def size(self) -> int:  # bytes
@@ -179,7 +239,8 @@ class ErrorLog:
 
     def trim(self) -> None:
         "Empty the file if it is too large."
-        if self.size <= MAX_ERRLOG: return
+        if self.size <= MAX_ERRLOG:
+            return
         self.file.seek(0)  # also the position at which the subprocess goes on writing
         self.file.truncate()
 
@@ -191,10 +252,12 @@ class ErrorLog:
 
     def close(self, secrets: list[str]) -> str:
         "Close the file; returns its `tail`."
-        with self.file: return self.tail(secrets)
+        with self.file:
+            return self.tail(secrets)
 
 # %% ../../nbs/01_client/04_session.ipynb #26ef0065
 LISTED, LIST_SIZE = 1_000, 2_000_000  # tools in a list, and their `result_size`
+
 
 async def list_tools(
     client: ClientSession,  # initialized
@@ -207,14 +270,20 @@ async def list_tools(
         tools += page.tools
         size += result_size(page)
         if len(tools) > LISTED or size > LIST_SIZE:
-            raise MCPError(TOO_LARGE, f"it lists more than {LISTED:,} tools or {LIST_SIZE // 1_000_000} MB of them; have it offer fewer")
-        if not (cursor := page.next_cursor): break
+            raise MCPError(
+                TOO_LARGE,
+                f"it lists more than {LISTED:,} tools or {LIST_SIZE // 1_000_000} MB of them; have it offer fewer",
+            )
+        if not (cursor := page.next_cursor):
+            break
     return [_plain(tool) for tool in tools]
+
 
 def _plain(tool: mcp_types.Tool) -> mcp_types.Tool:
     "The tool with a schema that is JSON."
     schema = finite(tool.input_schema)
     return tool if schema is tool.input_schema else tool.model_copy(update={"input_schema": schema})
+
 
 def shown_tools(
     tools: list[mcp_types.Tool],  # as a server lists them
@@ -227,7 +296,10 @@ def shown_tools(
 
 # %% ../../nbs/01_client/04_session.ipynb #1808f78a
 CLOSE_SECONDS = 10.0
-_LIVE: set["Session"] = set()  # from open to end; also the reference through which an unclosed session is closed at exit
+_LIVE: set["Session"] = (
+    set()
+)  # from open to end; also the reference through which an unclosed session is closed at exit
+
 
 def live_sessions() -> int:
     "The number of open sessions in this process."
@@ -240,6 +312,7 @@ LARGE = 100_000  # characters beyond which work on a text is done in a thread
 # %% ../../nbs/01_client/04_session.ipynb #d16ebe51
 class Session:
     "One MCP session, for the event loop that it was opened on: `open`, `call`, `close`, or `async with`."
+
     def __init__(
         self,
         spec: ServerSpec,  # where the server is and how long it may take
@@ -275,7 +348,8 @@ class Session:
 
     @property
     def error_output(self) -> str:
-        "The end of what the server's process wrote to its error output, without secrets; empty for a server without a process."
+        """The end of what the server's process wrote to its error output, without secrets; empty for a server without a
+        process."""
         return self._output if self.error_log is None or self._ended.is_set() else self.error_log.tail(self._secrets)
 
     @property
@@ -290,7 +364,8 @@ class Session:
         self.loop, self._scope = asyncio.get_running_loop(), anyio.CancelScope()
         self._owner = self.loop.create_task(self._own(), name=f"owner of {self.spec.name}")
         try:
-            with anyio.move_on_after(self.spec.start_timeout) as limit: await self._ready.wait()
+            with anyio.move_on_after(self.spec.start_timeout) as limit:
+                await self._ready.wait()
         except BaseException:  # cancelled, perhaps just after opening: the caller never gets the session
             await self.close()
             raise
@@ -301,17 +376,23 @@ class Session:
 
     async def close(self) -> None:
         "End the session and its process; may be called twice."
-        if self._owner is None: return
+        if self._owner is None:
+            return
         with anyio.CancelScope(shield=True):
-            if not self._ready.is_set(): self._scope.cancel()
+            if not self._ready.is_set():
+                self._scope.cancel()
             self._closing = True
-            if self.process and not self.healthy: self.process.kill()  # it may not react to a closed input any more
+            if self.process and not self.healthy:
+                self.process.kill()  # it may not react to a closed input any more
             self._lose()
-            with anyio.move_on_after(CLOSE_SECONDS): await self._ended.wait()
+            with anyio.move_on_after(CLOSE_SECONDS):
+                await self._ended.wait()
             if not self._ended.is_set():
                 self._scope.cancel()
-                with anyio.move_on_after(CLOSE_SECONDS): await self._ended.wait()
-            if not self._ended.is_set(): log.warning("server '%s' did not end and was abandoned", self.spec.name)
+                with anyio.move_on_after(CLOSE_SECONDS):
+                    await self._ended.wait()
+            if not self._ended.is_set():
+                log.warning("server '%s' did not end and was abandoned", self.spec.name)
 
     async def call(
         self,
@@ -320,7 +401,8 @@ class Session:
     ) -> ToolResult:
         "Call a tool; never raises because of the server, and never waits longer than the spec allows."
         arguments = {} if arguments is None else arguments
-        if error := self.toolbox.check(tool, arguments): return ToolResult(redact(error, self._secrets), is_error=True)
+        if error := self.toolbox.check(tool, arguments):
+            return ToolResult(redact(error, self._secrets), is_error=True)
         return await self.send(tool, arguments)
 
     async def send(
@@ -328,29 +410,40 @@ class Session:
         tool: str,  # its real name
         arguments: dict,  # checked
     ) -> ToolResult:
-        "`call` without the check of the arguments: through the gate, bounded in time and size, with secrets redacted and paths translated."
+        """`call` without the check of the arguments: through the gate, bounded in time and size, with secrets redacted
+        and paths translated."""
         self._calls += 1
         try:
             async with self.gate:
-                if not self.alive: return replace(self._ended_fault(), sent=False)
+                if not self.alive:
+                    return replace(self._ended_fault(), sent=False)
                 began, workdir = perf_counter(), self.process and self.process.workdir
-                result, size = await self._request(tool, translate(arguments, WORKDIR, workdir) if workdir else arguments)
-            if result.fault: self.healthy = False
+                result, size = await self._request(
+                    tool, translate(arguments, WORKDIR, workdir) if workdir else arguments
+                )
+            if result.fault:
+                self.healthy = False
             show = partial(self._show, (result.content, result.structured))
             content, structured = await in_thread(show) if size > LARGE else show()
             return replace(result, content=content, structured=structured, seconds=perf_counter() - began)
-        finally: self._calls -= 1
+        finally:
+            self._calls -= 1
 
     async def ping(self, seconds: float = 2.0) -> bool:
         "Whether the server answers a ping in time."
         with anyio.move_on_after(seconds):
-            try: await self._client.send_ping()
-            except Exception: return False
+            try:
+                await self._client.send_ping()
+            except Exception:
+                return False
             return self.alive
         return False
 
-    async def __aenter__(self) -> "Session": return await self.open()
-    async def __aexit__(self, *exc) -> None: await self.close()
+    async def __aenter__(self) -> "Session":
+        return await self.open()
+
+    async def __aexit__(self, *exc) -> None:
+        await self.close()
 
     async def _own(self) -> None:
         "Connect, wait for the end, disconnect: the body of the owner task."
@@ -364,14 +457,17 @@ class Session:
                     self._client, self.alive = client, True
                     self._ready.set()
                     while self.error_log and not self._stop.is_set():
-                        with anyio.move_on_after(ERRLOG_SECONDS): await self._stop.wait()
+                        with anyio.move_on_after(ERRLOG_SECONDS):
+                            await self._stop.wait()
                         self.error_log.trim()
                     await self._stop.wait()
-        except Exception as e: self._error = e
+        except Exception as e:
+            self._error = e
         finally:
             self._lose()
             self._ready.set()
-            if self.error_log: self._output = self.error_log.close(self._secrets)
+            if self.error_log:
+                self._output = self.error_log.close(self._secrets)
             _LIVE.discard(self)
             self._ended.set()
 
@@ -379,49 +475,71 @@ class Session:
     async def _connect(self) -> AsyncIterator[ClientSession]:
         "The SDK's session with the server, over its transport."
         if self.spec.transport == "memory":
-            async with MemoryTransport(self._server).connect() as client: yield client
+            async with MemoryTransport(self._server).connect() as client:
+                yield client
         else:
-            async with Client(self._streams(), mode="legacy", client_info=_CLIENT) as client: yield client.session
+            async with Client(self._streams(), mode="legacy", client_info=_CLIENT) as client:
+                yield client.session
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple]:
         "The streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
         spec = self.spec
         if spec.transport == "stdio":
-            async with ServerProcess(spec, self.error_log.file) as self.process, process_streams(self.process, self._lose) as streams: yield streams
+            async with (
+                ServerProcess(spec, self.error_log.file) as self.process,
+                process_streams(self.process, self._lose) as streams,
+            ):
+                yield streams
         else:
-            async with (http_client(spec, self.gate) as http,
-                        streamable_http_client(spec.url, http_client=http, max_sse_event_size=2 * spec.max_bytes) as streams): yield streams
+            async with (
+                http_client(spec, self.gate) as http,
+                streamable_http_client(spec.url, http_client=http, max_sse_event_size=2 * spec.max_bytes) as streams,
+            ):
+                yield streams
 
     def _learn(self, tools: list[mcp_types.Tool], instructions: str | None) -> None:
-        "Store the server's tools. Raises `PinError` if they are not the approved ones, or not those of its other sessions."
+        """Store the server's tools. Raises `PinError` if they are not the approved ones, or not those of its other
+        sessions."""
         self.instructions, tools = self._show(instructions or ""), shown_tools(tools, self._show)
         check_pin(self.spec, tools)
-        if self.toolbox is None: self.toolbox = Toolbox(self.spec, tools)
+        if self.toolbox is None:
+            self.toolbox = Toolbox(self.spec, tools)
         elif (found := tools_digest(tools)) != self.toolbox.digest:
-            raise PinError(f"server '{self.spec.name}' has changed its tools since its first session, or since its tape was recorded (digest {found[:12]}, "
-                           f"before {self.toolbox.digest[:12]}); look at them, and start the run again or record the tape anew.")
+            raise PinError(
+                f"server '{self.spec.name}' has changed its tools since its first session, or since its tape was "
+                f"recorded (digest {found[:12]}, "
+                f"before {self.toolbox.digest[:12]}); look at them, and start the run again or record the tape anew."
+            )
 
     def _show(self, value: Any) -> Any:
-        "A text or a JSON value of the server's as it may be shown: without secrets, and without the path of its working folder."
+        """A text or a JSON value of the server's as it may be shown: without secrets, and without the path of its
+        working folder."""
         return redact(translate(value, self.process.workdir, WORKDIR) if self.process else value, self._secrets)
 
     def _lose(self, fault: str = "", reason: str = "") -> None:
         "End the connection: wake the owner and every waiting call."
-        if fault and not self._end[0]: self._end = fault, reason
+        if fault and not self._end[0]:
+            self._end = fault, reason
         self.alive = False
         self._stop.set()
-        for scope in list(self._pending): scope.cancel()
+        for scope in list(self._pending):
+            scope.cancel()
 
     async def _request(self, tool: str, arguments: dict) -> tuple[ToolResult, int]:
         "Make one call, bounded in time; an exception becomes a result. The second is the size of the server's answer."
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         wait = max(self.pause.left, self.gate.pause.left)
-        if wait > self.spec.timeout: return self._fault("rate_limit", f"the server asked for a pause, of which {wait:.3g} s are left, longer than a call may take"), 0
+        if wait > self.spec.timeout:
+            return self._fault(
+                "rate_limit",
+                f"the server asked for a pause, of which {wait:.3g} s are left, longer than a call may take",
+            ), 0
         with anyio.move_on_after(self.spec.timeout) as scope:
             self._pending.add(scope)
             try:
-                if wait: await anyio.sleep(wait)
+                if wait:
+                    await anyio.sleep(wait)
                 answer = await self._client.send_request(request, mcp_types.CallToolResult)
                 size = result_size(answer)
                 return self._result(tool, answer, size), size
@@ -429,22 +547,30 @@ class Session:
                 self.healthy = False
                 raise
             except Exception as e:
-                if (fault := fault_of(e, self.spec.transport)) is None: return ToolResult(str(e), is_error=True), len(str(e))
+                if (fault := fault_of(e, self.spec.transport)) is None:
+                    return ToolResult(str(e), is_error=True), len(str(e))
                 self._pending.discard(scope)
-                if isinstance(e, MCPError) and e.code == NO_SESSION: self._lose(fault, _said(e))
+                if isinstance(e, MCPError) and e.code == NO_SESSION:
+                    self._lose(fault, _said(e))
                 return self._fault(fault, _said(e)) if self.alive else self._ended_fault(), 0
-            finally: self._pending.discard(scope)
-        return self._fault("timeout", f"{tool} took over {self.spec.timeout:g} s") if self.alive else self._ended_fault(), 0
+            finally:
+                self._pending.discard(scope)
+        return self._fault(
+            "timeout", f"{tool} took over {self.spec.timeout:g} s"
+        ) if self.alive else self._ended_fault(), 0
 
     def _result(self, tool: str, answer: mcp_types.CallToolResult, size: int) -> ToolResult:
         "The result for a server's answer."
-        if size > self.spec.max_bytes: return self._fault("too_large", f"{tool} answered with {size} bytes")
+        if size > self.spec.max_bytes:
+            return self._fault("too_large", f"{tool} answered with {size} bytes")
         reported = (answer.meta or {}).get(FAULT_KEY) if answer.is_error else None
         if not isinstance(reported, dict) or reported.get("fault") not in FAULTS:
             structured = finite(answer.structured_content)
-            if structured is not answer.structured_content: answer = answer.model_copy(update={"structured_content": structured})
+            if structured is not answer.structured_content:
+                answer = answer.model_copy(update={"structured_content": structured})
             return ToolResult(result_text(answer), structured, bool(answer.is_error))
-        if isinstance(wait := reported.get("retry_after"), (int, float)): self.pause.extend(wait)
+        if isinstance(wait := reported.get("retry_after"), (int, float)):
+            self.pause.extend(wait)
         return self._fault(reported["fault"], result_text(answer))
 
     def _fault(self, fault: str, reason: str) -> ToolResult:
@@ -453,39 +579,58 @@ class Session:
 
     def _ended_fault(self) -> ToolResult:
         "The result of a call on a session that has ended."
-        if self._closing: return self._fault("transport", "the session was closed")
-        if self._end[0]: return self._fault(*self._end)
-        return self._fault("transport" if self.spec.transport == "http" else "crash", _said(self._error) if self._error else "the connection ended")
+        if self._closing:
+            return self._fault("transport", "the session was closed")
+        if self._end[0]:
+            return self._fault(*self._end)
+        return self._fault(
+            "transport" if self.spec.transport == "http" else "crash",
+            _said(self._error) if self._error else "the connection ended",
+        )
 
     def _open_error(self, timed_out: bool) -> SessionError:
         "Why the session could not be opened."
         spec, error = self.spec, self._error
-        while isinstance(error, BaseExceptionGroup): error = error.exceptions[0]
-        if timed_out: fault, reason = "timeout", f"no answer within {spec.start_timeout:g} s"
-        elif error is not None: fault, reason = fault_of(error, spec.transport) or "transport", _said(error)
-        else: fault, reason = self._end if self._end[0] else ("crash", "the connection ended")
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if timed_out:
+            fault, reason = "timeout", f"no answer within {spec.start_timeout:g} s"
+        elif error is not None:
+            fault, reason = fault_of(error, spec.transport) or "transport", _said(error)
+        else:
+            fault, reason = self._end if self._end[0] else ("crash", "the connection ended")
         output = f" It last wrote: {self._output[-300:]}" if self._output else ""
         missing, reason = missing_variables(spec, self._output), redact(reason, self._secrets)[:1000]
-        return SessionError(spec.name, fault, redact(f"server '{spec.name}' did not start ({reason}).{output} {missing}".rstrip(), self._secrets))
+        return SessionError(
+            spec.name,
+            fault,
+            redact(f"server '{spec.name}' did not start ({reason}).{output} {missing}".rstrip(), self._secrets),
+        )
 
 # %% ../../nbs/01_client/04_session.ipynb #a994e2ff
 _portal: BlockingPortal | None = None
 _portal_lock = threading.Lock()
 
+
 def _run_portal(ready: concurrent.futures.Future) -> None:
     "The background thread: one loop with a portal in it."
+
     async def main():
         async with BlockingPortal() as portal:
             ready.set_result(portal)
             await portal.sleep_until_stopped()
+
     anyio.run(main)
+
 
 async def _close_all() -> None:
     "Close all sessions of the running loop."
     here = asyncio.get_running_loop()
     async with anyio.create_task_group() as tg:
         for session in list(_LIVE):
-            if session.loop is here: tg.start_soon(session.close)
+            if session.loop is here:
+                tg.start_soon(session.close)
+
 
 def _stop_at_exit(portal: BlockingPortal, loop_thread: threading.Thread) -> None:
     "Wait for the main thread to end, then close what is still open and stop the loop."
@@ -507,32 +652,41 @@ def portal() -> BlockingPortal:
             threading.Thread(target=_stop_at_exit, args=(_portal, thread), name="mcp_grpo exit").start()
     return _portal
 
+
 def _forget_portal() -> None:
     "Let a forked child start its own loop: threads are not copied by a fork."
     global _portal, _portal_lock
     _portal, _portal_lock = None, threading.Lock()
     _LIVE.clear()
 
-if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_forget_portal)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_portal)
 
 # %% ../../nbs/01_client/04_session.ipynb #652b99c3
 class _Job:
     "One coroutine function running in the background loop, with a way to cancel it."
+
     def __init__(self, fn: Callable[..., Awaitable], args: tuple):
         self.fn, self.args, self.scope, self.cancelled = fn, args, None, False
 
     async def run(self) -> Any:
         with anyio.CancelScope() as self.scope:
-            if self.cancelled: self.scope.cancel()
+            if self.cancelled:
+                self.scope.cancel()
             return await self.fn(*self.args)
 
     async def cancel(self) -> None:
         self.cancelled = True
-        if self.scope is not None: self.scope.cancel()
+        if self.scope is not None:
+            self.scope.cancel()
+
 
 def _wait(future: concurrent.futures.Future) -> None:
     "Wait in short intervals, so that an interrupt is delivered on every system."
-    while not future.done(): concurrent.futures.wait([future], timeout=0.1)
+    while not future.done():
+        concurrent.futures.wait([future], timeout=0.1)
+
 
 def run_sync(
     fn: Callable[..., Awaitable],  # an async function
@@ -544,7 +698,8 @@ def run_sync(
         raise RuntimeError("run_sync was called inside the background loop; await the coroutine there instead.")
     job = _Job(fn, args)
     future = background.start_task_soon(job.run)
-    try: _wait(future)
+    try:
+        _wait(future)
     except KeyboardInterrupt:
         background.start_task_soon(job.cancel)
         _wait(future)

@@ -26,6 +26,7 @@ ISOLATION = {  # transport: the isolations it can give, the default first
     "http": ("session", "shared"),
 }
 
+
 class SpecError(UserError, ValueError):
     "A server description that cannot be used; the message is one sentence that says what to do."
 
@@ -34,8 +35,10 @@ Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 AtLeast0 = Annotated[int, Field(strict=True, ge=0)]
 AtLeast1 = Annotated[int, Field(strict=True, ge=1)]
 
+
 class ServerSpec(BaseModel):
     "How to reach one MCP server, and what it may see and take."
+
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(description="the server's name in tasks")
     server: Any = Field("", description='in memory: "module:factory", a factory, or a server object')
@@ -48,41 +51,77 @@ class ServerSpec(BaseModel):
     template: str = Field("", description="folder whose content every {workdir} starts with")
     url: str = Field("", repr=False, description="streamable HTTP: the endpoint")
     headers: dict[str, str] = Field({}, repr=False, description="headers sent with every request")
-    secrets: list[str] = Field([], repr=False, description="variables and headers whose values are secret whatever they look like, or other texts that are")
-    public: list[str] = Field([], repr=False, description="variables and headers whose values are not secret whatever they look like, or other texts that are not")
-    isolation: Literal["", "memory", "process", "workdir", "session", "shared"] = Field("", description="how episodes are kept apart; the strictest that the transport can give if empty")
+    secrets: list[str] = Field(
+        [],
+        repr=False,
+        description="variables and headers whose values are secret whatever they look like, or other texts that are",
+    )
+    public: list[str] = Field(
+        [],
+        repr=False,
+        description=(
+            "variables and headers whose values are not secret whatever they look like, or other texts that are not"
+        ),
+    )
+    isolation: Literal["", "memory", "process", "workdir", "session", "shared"] = Field(
+        "", description="how episodes are kept apart; the strictest that the transport can give if empty"
+    )
     timeout: Seconds = Field(30.0, description="seconds for one call")
     start_timeout: Seconds = Field(30.0, description="seconds to start, shake hands and list the tools")
-    max_bytes: AtLeast1 = Field(4_000_000, description="bytes of the largest result; a larger one is cut off while it is read")
-    max_result_chars: AtLeast1 = Field(2000, description="characters of a result that the policy sees; a longer one is cut, with a note")
+    max_bytes: AtLeast1 = Field(
+        4_000_000, description="bytes of the largest result; a larger one is cut off while it is read"
+    )
+    max_result_chars: AtLeast1 = Field(
+        2000, description="characters of a result that the policy sees; a longer one is cut, with a note"
+    )
     rate: float = Field(0.0, strict=True, ge=0, allow_inf_nan=False, description="calls per second; 0 is no limit")
     concurrency: AtLeast0 = Field(0, description="concurrent calls; 0 is no limit")
     retries: AtLeast0 = Field(2, description="how often an idempotent call is made again after a fault")
     idempotent: list[str] = Field([], description="tools whose calls may be repeated, * allowed")
-    processes: AtLeast1 = Field(16, description="stdio: concurrent episodes with a process; as many processes again are started ahead for waiting episodes")
-    recycle: AtLeast0 = Field(0, description="episodes after which a process that serves several is replaced; 0 is never")
+    processes: AtLeast1 = Field(
+        16,
+        description=(
+            "stdio: concurrent episodes with a process; as many processes again are started ahead for waiting episodes"
+        ),
+    )
+    recycle: AtLeast0 = Field(
+        0, description="episodes after which a process that serves several is replaced; 0 is never"
+    )
     preload: list[str] = Field([], description="modules to import once for all processes of a Python server")
     pin: str = Field("", description="digest of the approved tool list; any list if empty")
     allow: list[str] = Field([], description="tools that may be used, * allowed; all if empty")
     deny: list[str] = Field([], description="tools that may not be used, * allowed; takes precedence over allow")
 
     def __init__(self, name: str, **fields: Any):
-        try: super().__init__(name=name, **fields)
-        except ValidationError as error: raise SpecError(_explain_without_value(error, f"server '{name}'")) from None
+        try:
+            super().__init__(name=name, **fields)
+        except ValidationError as error:
+            raise SpecError(_explain_without_value(error, f"server '{name}'")) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> "ServerSpec":
         "Refuse fields that contradict each other, and choose the default isolation."
-        ways = [way for way in ("server", "command", "url") if not (isinstance(value := getattr(self, way), str) and value == "")]
-        if len(ways) != 1: raise ValueError(f"set exactly one of server, command and url; found {' and '.join(ways) or 'none of them'}.")
+        ways = [
+            way
+            for way in ("server", "command", "url")
+            if not (isinstance(value := getattr(self, way), str) and value == "")
+        ]
+        if len(ways) != 1:
+            raise ValueError(
+                f"set exactly one of server, command and url; found {' and '.join(ways) or 'none of them'}."
+            )
         possible = ISOLATION[self.transport]
         if not self.isolation:
             object.__setattr__(self, "isolation", possible[0])
             self.model_fields_set.discard("isolation")
         if self.isolation not in possible:
-            raise ValueError(f"isolation '{self.isolation}' is not possible over {self.transport}; choose {' or '.join(possible)}.")
+            raise ValueError(
+                f"isolation '{self.isolation}' is not possible over {self.transport}; choose {' or '.join(possible)}."
+            )
         if self.isolation == "workdir" and not self.uses_workdir:
-            raise ValueError("isolation 'workdir' needs {workdir} in args, env or cwd, so that the server keeps its state there.")
+            raise ValueError(
+                "isolation 'workdir' needs {workdir} in args, env or cwd, so that the server keeps its state there."
+            )
         if self.template and not (Path(self.template).is_dir() and self.uses_workdir):
             raise ValueError("template should be a folder, and {workdir} should stand in args, env or cwd.")
         return self
@@ -99,7 +138,8 @@ class ServerSpec(BaseModel):
 
     @property
     def own_state(self) -> bool:
-        "Whether its entry says that episodes have a state of their own: an isolation other than shared is written down, or it has a {workdir}."
+        """Whether its entry says that episodes have a state of their own: an isolation other than shared is written
+        down, or it has a {workdir}."""
         return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
 
     def offers(self, tool: str) -> bool:
@@ -110,11 +150,13 @@ class ServerSpec(BaseModel):
         "Whether a call of `tool` may be made again after a fault."
         return _matches(tool, self.idempotent)
 
+
 def _explain_without_value(error: ValidationError, where: str) -> str:
     "`explain`, without the value of a field that is never printed."
     first, text = error.errors()[0], explain(error, where, ServerSpec)
     field = ServerSpec.model_fields.get(first["loc"][0]) if first["loc"] else None
     return text if field is None or field.repr else text.replace(f": {reprlib.repr(first['input'])} ", ": its value ")
+
 
 def _matches(tool: str, patterns: list[str]) -> bool:
     "Whether a tool's name fits one of the patterns."
@@ -128,38 +170,61 @@ def make_server(
     factory = spec.server
     if isinstance(factory, str):
         module, _, attribute = factory.partition(":")
-        try: factory = getattr(importlib.import_module(module), attribute)
+        try:
+            factory = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as e:
-            raise SpecError(f"server '{spec.name}': '{spec.server}' should read module:factory and be importable "
-                            f"({type(e).__name__}: {e}).") from e
+            raise SpecError(
+                f"server '{spec.name}': '{spec.server}' should read module:factory and be importable "
+                f"({type(e).__name__}: {e})."
+            ) from e
     return factory(**spec.options) if callable(factory) else factory
 
 # %% ../../nbs/01_client/00_spec.ipynb #649af3af
-IGNORED_KEYS = {"type", "transport", "disabled", "autoApprove", "alwaysAllow", "disabledTools", "description", "gallery", "version"}  # keys that only editors use
+IGNORED_KEYS = {
+    "type",
+    "transport",
+    "disabled",
+    "autoApprove",
+    "alwaysAllow",
+    "disabledTools",
+    "description",
+    "gallery",
+    "version",
+}  # keys that only editors use
+
 
 def _expand(value: Any, where: str) -> Any:
     "Replace `${NAME}` and `${env:NAME}` by environment variables, in nested values too."
-    if isinstance(value, dict): return {k: _expand(v, where) for k, v in value.items()}
-    if isinstance(value, list): return [_expand(v, where) for v in value]
-    if not isinstance(value, str): return value
+    if isinstance(value, dict):
+        return {k: _expand(v, where) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_expand(v, where) for v in value]
+    if not isinstance(value, str):
+        return value
+
     def look_up(match: re.Match) -> str:
         name = match[1].removeprefix("env:")
-        if name not in os.environ: raise SpecError(f"{where}: set the environment variable {name}, which its entry asks for.")
+        if name not in os.environ:
+            raise SpecError(f"{where}: set the environment variable {name}, which its entry asks for.")
         return os.environ[name]
+
     return re.sub(r"\$\{([^}]*)\}", look_up, value)
 
 # %% ../../nbs/01_client/00_spec.ipynb #682c4567
 def _from_entry(name: str, entry: Any, base: str) -> ServerSpec:
     "One entry of `mcpServers` as a spec; its folders are relative to `base`."
     where = f"server '{name}'"
-    if not isinstance(entry, dict): raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
+    if not isinstance(entry, dict):
+        raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
     if entry.get("type", entry.get("transport")) == "sse":
         raise SpecError(f"{where}: the SSE transport was retired; give the server's streamable-HTTP url.")
-    if "name" in entry: raise SpecError(f"{where}: name: there is no such field; the key of the entry is its name.")
+    if "name" in entry:
+        raise SpecError(f"{where}: name: there is no such field; the key of the entry is its name.")
     entry = _expand({key: value for key, value in entry.items() if key not in IGNORED_KEYS}, where)
     for key in ("cwd", "template"):
         folder = entry.get(key)
-        if isinstance(folder, str) and folder and not folder.startswith("{workdir}"): entry[key] = os.path.join(base, os.path.expanduser(folder))
+        if isinstance(folder, str) and folder and not folder.startswith("{workdir}"):
+            entry[key] = os.path.join(base, os.path.expanduser(folder))
     return ServerSpec(name, **entry)
 
 # %% ../../nbs/01_client/00_spec.ipynb #3b9c77fe
@@ -170,12 +235,18 @@ def from_mcp_servers(
     config, where, base = source, "the server list", ""
     if not isinstance(source, dict):
         where, base = str(source), os.path.dirname(os.path.abspath(source))
-        try: config = json.loads(Path(source).read_text())
-        except OSError as e: raise SpecError(f"{where}: the server file cannot be read ({e.strerror}).") from e
-        except ValueError as e: raise SpecError(f"{where}: the server file is not JSON ({e}).") from e
+        try:
+            config = json.loads(Path(source).read_text())
+        except OSError as e:
+            raise SpecError(f"{where}: the server file cannot be read ({e.strerror}).") from e
+        except ValueError as e:
+            raise SpecError(f"{where}: the server file is not JSON ({e}).") from e
     servers = config.get("mcpServers", config.get("servers")) if isinstance(config, dict) else None
-    if not isinstance(servers, dict): raise SpecError(f"{where}: an object called mcpServers should hold the servers.")
-    enabled = {name: entry for name, entry in servers.items() if not (isinstance(entry, dict) and entry.get("disabled"))}
+    if not isinstance(servers, dict):
+        raise SpecError(f"{where}: an object called mcpServers should hold the servers.")
+    enabled = {
+        name: entry for name, entry in servers.items() if not (isinstance(entry, dict) and entry.get("disabled"))
+    }
     return {name: _from_entry(name, entry, base) for name, entry in enabled.items()}
 
 # %% ../../nbs/01_client/00_spec.ipynb #c90ee8bd
@@ -183,17 +254,30 @@ def servers_schema() -> dict:
     "The JSON schema of a file with `mcpServers`."
     fields = ServerSpec.model_json_schema()["properties"]
     fields["server"] = {"type": "string", "description": "in memory: module:factory"}
-    ours = {name: {key: value for key, value in field.items() if key != "title"} for name, field in fields.items() if name != "name"}
-    theirs = {key: True for key in sorted(IGNORED_KEYS)} | {"type": {"not": {"const": "sse"}}, "disabled": {"type": "boolean"}}
+    ours = {
+        name: {key: value for key, value in field.items() if key != "title"}
+        for name, field in fields.items()
+        if name != "name"
+    }
+    theirs = {key: True for key in sorted(IGNORED_KEYS)} | {
+        "type": {"not": {"const": "sse"}},
+        "disabled": {"type": "boolean"},
+    }
     one_way = [{"required": [way]} for way in ("command", "url", "server")]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "MCP servers for mcp_grpo",
         "type": "object",
-        "properties": {name: {"type": "object", "additionalProperties": {"$ref": "#/$defs/server"}} for name in ("mcpServers", "servers")},
+        "properties": {
+            name: {"type": "object", "additionalProperties": {"$ref": "#/$defs/server"}}
+            for name in ("mcpServers", "servers")
+        },
         "anyOf": [{"required": ["mcpServers"]}, {"required": ["servers"]}],
-        "$defs": {"server": {"type": "object", "properties": ours | theirs, "additionalProperties": False, "oneOf": one_way}},
+        "$defs": {
+            "server": {"type": "object", "properties": ours | theirs, "additionalProperties": False, "oneOf": one_way}
+        },
     }
+
 
 def write_servers_schema(
     path: str | Path,  # a file; the published one is data/servers.schema.json
@@ -202,20 +286,44 @@ def write_servers_schema(
     replace_file(path, json.dumps(servers_schema(), indent=2) + "\n")
 
 # %% ../../nbs/01_client/00_spec.ipynb #c6294ed0
-EMBEDDED = {"polygon": "shared", "fmp": "shared", "slack": "", "tavily": "shared", "python": ""}  # name: isolation; "" takes the strictest
+EMBEDDED = {
+    "polygon": "shared",
+    "fmp": "shared",
+    "slack": "",
+    "tavily": "shared",
+    "python": "",
+}  # name: isolation; "" takes the strictest
 DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # those the default tasks use
-FAULT_KEY = "mcp_grpo/fault"  # key in the _meta of an error by which an embedded server reports a fault of the infrastructure
+FAULT_KEY = (
+    "mcp_grpo/fault"  # key in the _meta of an error by which an embedded server reports a fault of the infrastructure
+)
+
 
 def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
-    "The spec of one embedded server; that of `python` makes as many calls at a time as there are cores, since its programs run against the clock."
+    """The spec of one embedded server; that of `python` makes as many calls at a time as there are cores, since its
+    programs run against the clock."""
     module, isolation = f"mcp_grpo.servers.{name}", EMBEDDED[name] or ISOLATION[transport][0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     concurrency = cores if name == "python" else 0
     if transport == "memory":
-        return ServerSpec(name, server=f"{module}:make_server", options={"world_seed": world_seed}, isolation=isolation, concurrency=concurrency)
+        return ServerSpec(
+            name,
+            server=f"{module}:make_server",
+            options={"world_seed": world_seed},
+            isolation=isolation,
+            concurrency=concurrency,
+        )
     package_root = str(Path(__file__).resolve().parents[2])
-    return ServerSpec(name, command=sys.executable, args=["-m", module, "--world-seed", str(world_seed)], preload=[module],
-                      processes=256, env={"PYTHONPATH": package_root}, isolation=isolation, concurrency=concurrency)
+    return ServerSpec(
+        name,
+        command=sys.executable,
+        args=["-m", module, "--world-seed", str(world_seed)],
+        preload=[module],
+        processes=256,
+        env={"PYTHONPATH": package_root},
+        isolation=isolation,
+        concurrency=concurrency,
+    )
 
 # %% ../../nbs/01_client/00_spec.ipynb #c34f944e
 def embedded_specs(
@@ -228,7 +336,9 @@ def embedded_specs(
         raise SpecError(f"transport '{transport}': the embedded servers are reached over memory or stdio.")
     for name in names:
         if name not in EMBEDDED:
-            raise SpecError(f"server '{name}' is not an embedded one (they are {', '.join(EMBEDDED)}){nearest(name, EMBEDDED)}")
+            raise SpecError(
+                f"server '{name}' is not an embedded one (they are {', '.join(EMBEDDED)}){nearest(name, EMBEDDED)}"
+            )
     return {name: _embedded(name, transport, world_seed) for name in names}
 
 

@@ -28,19 +28,36 @@ from .zygote import WARM, ForkServer, ForkServerError, fork_server, python_comma
 log = logging.getLogger(__name__)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #26bb2930
-INHERITED = ("PATH", "LANG", "LANGUAGE", "TERM", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
-             "SYSTEMROOT", "COMSPEC", "PATHEXT")  # the variables every server may see, besides LC_...; the last three are for Windows
+INHERITED = (
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "TERM",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "SYSTEMROOT",
+    "COMSPEC",
+    "PATHEXT",
+)  # the variables every server may see, besides LC_...; the last three are for Windows
+
 
 def download_folders(program: str) -> dict[str, str]:  # variable -> folder
     "The download caches of npx and uv, as environment variables."
     ours = lambda name, usual: os.environ.get(name) or os.path.expanduser(usual)
-    if program == "npx": return dict(npm_config_cache=ours("npm_config_cache", ours("NPM_CONFIG_CACHE", "~/.npm")))
-    if program not in ("uv", "uvx"): return {}
-    return dict(UV_CACHE_DIR=ours("UV_CACHE_DIR", ours("XDG_CACHE_HOME", "~/.cache") + "/uv"),
-                UV_PYTHON_INSTALL_DIR=ours("UV_PYTHON_INSTALL_DIR", ours("XDG_DATA_HOME", "~/.local/share") + "/uv/python"))
+    if program == "npx":
+        return dict(npm_config_cache=ours("npm_config_cache", ours("NPM_CONFIG_CACHE", "~/.npm")))
+    if program not in ("uv", "uvx"):
+        return {}
+    return dict(
+        UV_CACHE_DIR=ours("UV_CACHE_DIR", ours("XDG_CACHE_HOME", "~/.cache") + "/uv"),
+        UV_PYTHON_INSTALL_DIR=ours("UV_PYTHON_INSTALL_DIR", ours("XDG_DATA_HOME", "~/.local/share") + "/uv/python"),
+    )
+
 
 PLAYED = "MCP_GRPO_PLAYED"  # environment variable inherited by all processes below one that plays episodes
 _plays = False  # whether `mark_player` was called in this process
+
 
 def mark_player() -> None:
     "Mark this process, and all that it starts from now on, as playing episodes or training."
@@ -48,9 +65,11 @@ def mark_player() -> None:
     _plays = True
     os.environ[PLAYED] = "1"
 
+
 def plays_episodes() -> bool:
     "Whether this process or one of its ancestors plays episodes or trains."
     return _plays or PLAYED in os.environ
+
 
 def server_environment(
     spec: ServerSpec,  # of a stdio server
@@ -64,30 +83,47 @@ def server_environment(
     mark = {PLAYED: "1"} if plays_episodes() else {}
     return inherited | own | download_folders(Path(spec.command).stem) | passed | spec.env | mark
 
+
 def missing_variables(
     spec: ServerSpec,  # of any server; only a stdio server can miss a variable
     text: str,  # what it wrote
 ) -> str:  # a sentence; empty if nothing is known to be missing
     "What to do about environment variables that a text names and the server does not see."
-    if spec.transport != "stdio": return ""
+    if spec.transport != "stdio":
+        return ""
     seen = server_environment(spec, "", "")
     named = [name for name in dict.fromkeys(re.findall(r"[A-Za-z][A-Za-z0-9_]{3,}", text)) if name not in seen]
     here = [name for name in named if name in os.environ and ("_" in name or name.endswith("KEY"))]
-    if here: return f"It names {', '.join(here)}, set here but not passed to the server: list it in the server's pass_env."
+    if here:
+        return f"It names {', '.join(here)}, set here but not passed to the server: list it in the server's pass_env."
     keys = [name for name in named if re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)*_(KEY|TOKEN|SECRET|PASSWORD|URL|ID)", name)]
-    return f"It names {', '.join(keys)}, which is not set: set it, and list it in the server's pass_env." if keys else ""
+    return (
+        f"It names {', '.join(keys)}, which is not set: set it, and list it in the server's pass_env." if keys else ""
+    )
 
 # %% ../../nbs/01_client/03_stdio.ipynb #ea1e4136
-_HARD = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENAMETOOLONG)  # errors on which `shutil.rmtree` stops and `chmod` and `rm` help
+_HARD = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+)  # errors on which `shutil.rmtree` stops and `chmod` and `rm` help
+
 
 def _remove(folder: str) -> None:
     "Remove a folder, also if parts of it are read-only or nested too deeply for Python."
-    try: return shutil.rmtree(folder)
-    except RecursionError: pass
+    try:
+        return shutil.rmtree(folder)
+    except RecursionError:
+        pass
     except OSError as error:
-        if error.errno not in _HARD: raise
-    for command in (["chmod", "-R", "u+rwx", folder], ["rm", "-rf", folder]): subprocess.run(command, stderr=subprocess.DEVNULL)
-    if os.path.lexists(folder): raise OSError(errno.EPERM, "the folder cannot be removed", folder)
+        if error.errno not in _HARD:
+            raise
+    for command in (["chmod", "-R", "u+rwx", folder], ["rm", "-rf", folder]):
+        subprocess.run(command, stderr=subprocess.DEVNULL)
+    if os.path.lexists(folder):
+        raise OSError(errno.EPERM, "the folder cannot be removed", folder)
+
 
 def fill_workdir(
     folder: str,  # made if necessary; everything in it is removed
@@ -96,35 +132,51 @@ def fill_workdir(
     "Make `folder` hold a copy of the template and nothing else. Raises `OSError` if it cannot be emptied."
     os.makedirs(folder, exist_ok=True)
     for entry in list(os.scandir(folder)):
-        if entry.is_dir(follow_symlinks=False): _remove(entry.path)
-        else: os.unlink(entry.path)
-    if template: shutil.copytree(template, folder, symlinks=True, dirs_exist_ok=True)
+        if entry.is_dir(follow_symlinks=False):
+            _remove(entry.path)
+        else:
+            os.unlink(entry.path)
+    if template:
+        shutil.copytree(template, folder, symlinks=True, dirs_exist_ok=True)
+
 
 def held_open(
     pid: int,  # of a process that may have ended
     folder: str,
 ) -> str:  # empty if there is none
-    "The path of something in the folder that a process or one of its descendants has open, mapped or as its working folder."
-    if not os.path.isdir("/proc/self/fd"): return folder
+    """The path of something in the folder that a process or one of its descendants has open, mapped or as its working
+    folder."""
+    if not os.path.isdir("/proc/self/fd"):
+        return folder
     inside, pids = os.path.realpath(folder) + os.sep, [pid]
     for number in pids:  # grows meanwhile
         process, paths = Path(f"/proc/{number}"), []
         with suppress(OSError):
-            for task in os.listdir(process/"task"): pids += map(int, (process/"task"/task/"children").read_text().split())
-        for link in ("cwd", *(f"fd/{name}" for name in _names(process/"fd"))):
-            with suppress(OSError): paths.append(os.readlink(process/link))
-        with suppress(OSError): paths += [line.split(maxsplit=5)[5] for line in (process/"maps").read_text().splitlines() if inside in line]
-        if found := next((path for path in paths if path.startswith(inside)), ""): return found
+            for task in os.listdir(process / "task"):
+                pids += map(int, (process / "task" / task / "children").read_text().split())
+        for link in ("cwd", *(f"fd/{name}" for name in _names(process / "fd"))):
+            with suppress(OSError):
+                paths.append(os.readlink(process / link))
+        with suppress(OSError):
+            paths += [
+                line.split(maxsplit=5)[5] for line in (process / "maps").read_text().splitlines() if inside in line
+            ]
+        if found := next((path for path in paths if path.startswith(inside)), ""):
+            return found
     return ""
+
 
 def _names(folder: Path) -> list[str]:
     "The names in a folder; none if it is gone or closed to us."
-    try: return os.listdir(folder)
-    except OSError: return []
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 # %% ../../nbs/01_client/03_stdio.ipynb #14a944f1
 class ServerFolders:
     "Home, temporary and working folder of one server's process."
+
     def __init__(
         self,
         template: str = "",  # a folder; initial content of the working folder
@@ -132,15 +184,19 @@ class ServerFolders:
     ):
         self.template, self.workdir = template, str(workdir)
         self.root = self.home = self.tmp = ""  # until `make`
-        self._filled = self._settled = None  # contents of the working folder when it was made, and of the other two before the first episode
+        self._filled = self._settled = (
+            None  # contents of the working folder when it was made, and of the other two before the first episode
+        )
         self._started_with_files = False  # whether the server wrote into its working folder before the first episode
 
     def make(self) -> None:
         "Make the folders; the working folder only if none was given."
         self.root = tempfile.mkdtemp(prefix="mcp-")
         self.home, self.tmp = (os.path.join(self.root, name) for name in ("home", "tmp"))
-        for folder in (self.home, self.tmp): os.mkdir(folder)
-        if self.workdir: return
+        for folder in (self.home, self.tmp):
+            os.mkdir(folder)
+        if self.workdir:
+            return
         self.workdir = os.path.join(self.root, "work")
         fill_workdir(self.workdir, self.template)
         self._filled = self.contents(self.workdir)
@@ -153,7 +209,8 @@ class ServerFolders:
                 found |= {os.path.join(folder, name): 0 for name in folders}
                 for name in files:
                     path = os.path.join(folder, name)
-                    with suppress(FileNotFoundError): found[path] = os.lstat(path).st_mtime_ns  # the server may have removed the file meanwhile
+                    with suppress(FileNotFoundError):
+                        found[path] = os.lstat(path).st_mtime_ns  # the server may have removed the file meanwhile
         return found
 
     def settle(self) -> None:
@@ -165,54 +222,71 @@ class ServerFolders:
         self,
         pid: int | None = None,  # of the server
     ) -> None:
-        "Reset the working folder to its template. Raises `OSError` if anything of an episode would be left, or the server would miss a file."
-        if self._settled is not None and self.contents(self.home, self.tmp) != self._settled: raise OSError("the server has written to its home or temporary folder")
-        if self._started_with_files: raise OSError("the server wrote into its working folder when it started")
-        if pid and (path := held_open(pid, self.workdir)): raise OSError(f"the server keeps {os.path.relpath(path, self.workdir)} in its working folder open")
+        """Reset the working folder to its template. Raises `OSError` if anything of an episode would be left, or the
+        server would miss a file."""
+        if self._settled is not None and self.contents(self.home, self.tmp) != self._settled:
+            raise OSError("the server has written to its home or temporary folder")
+        if self._started_with_files:
+            raise OSError("the server wrote into its working folder when it started")
+        if pid and (path := held_open(pid, self.workdir)):
+            raise OSError(f"the server keeps {os.path.relpath(path, self.workdir)} in its working folder open")
         fill_workdir(self.workdir, self.template)
 
     def remove(self) -> None:
         "Remove everything that `make` made. Raises `OSError` if that is not possible."
-        if self.root: _remove(self.root)
+        if self.root:
+            _remove(self.root)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #5951eb50
 _OPEN: weakref.WeakSet = weakref.WeakSet()  # pipe ends of this process
 
+
 class PipeEnd(ByteReceiveStream, ByteSendStream):
     "Our end of a pipe to a server's process."
+
     def __init__(self, file: int):
         self.file = file  # -1 once it is closed
         _OPEN.add(self)
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
         "The next bytes that the server wrote. Raises `EndOfStream` when the server has closed its end."
-        if self.file < 0: raise anyio.ClosedResourceError
+        if self.file < 0:
+            raise anyio.ClosedResourceError
         await anyio.wait_readable(self.file)
-        if data := os.read(self.file, max_bytes): return data
+        if data := os.read(self.file, max_bytes):
+            return data
         raise anyio.EndOfStream
 
     async def send(self, item: bytes) -> None:
         "Write all bytes, however long the server takes to read them."
         rest = memoryview(item)
         while rest:
-            if self.file < 0: raise anyio.ClosedResourceError
-            try: rest = rest[os.write(self.file, rest):]
-            except BlockingIOError: await anyio.wait_writable(self.file)
+            if self.file < 0:
+                raise anyio.ClosedResourceError
+            try:
+                rest = rest[os.write(self.file, rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self.file)
 
     async def aclose(self) -> None:
         "Close the pipe; a pending wait raises `ClosedResourceError`. May be called twice."
         file, self.file = self.file, -1
-        if file < 0: return
+        if file < 0:
+            return
         anyio.notify_closing(file)
         os.close(file)
+
 
 def _close_copies() -> None:
     "Close the copies of pipe ends that a forked process has inherited."
     for pipe in list(_OPEN):
-        if pipe.file >= 0: os.close(pipe.file)
+        if pipe.file >= 0:
+            os.close(pipe.file)
         pipe.file = -1
 
-if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_close_copies)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_copies)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #0abdc418
 def open_pipes(
@@ -221,17 +295,20 @@ def open_pipes(
     "Make the pipes of a server."
     files = []
     try:
-        for _ in range(2): files += os.pipe()
+        for _ in range(2):
+            files += os.pipe()
         files.append(os.open(os.devnull, os.O_WRONLY) if errlog is None else os.dup(errlog.fileno()))
         os.set_blocking(files[1], False)
     except BaseException:
-        for file in files: os.close(file)
+        for file in files:
+            os.close(file)
         raise
     return (files[0], files[3], files[4]), PipeEnd(files[1]), PipeEnd(files[2])
 
 # %% ../../nbs/01_client/03_stdio.ipynb #4a44268d
 class ForkedProcess:
     "A process started by a fork server; `await started()` before using it."
+
     def __init__(
         self,
         server: ForkServer,  # starts the process
@@ -242,11 +319,16 @@ class ForkedProcess:
         self._server, self._failure = server, ""
         self._reported, self._ended = anyio.Event(), anyio.Event()
         loop = asyncio.get_running_loop()
+
         def notify(reply: dict) -> None:
-            with suppress(RuntimeError): loop.call_soon_threadsafe(self._report, reply)
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._report, reply)
+
         files, self.stdin, self.stdout = open_pipes(errlog)
-        try: self._id = server.start(request, files, notify)
-        except ForkServerError as error: self._report({"failed": str(error)})
+        try:
+            self._id = server.start(request, files, notify)
+        except ForkServerError as error:
+            self._report({"failed": str(error)})
 
     def _report(self, reply: dict) -> None:
         "Handle a report of the fork server."
@@ -259,8 +341,10 @@ class ForkedProcess:
     async def started(self) -> None:
         "Wait until the process runs. Raises `ForkServerError` if it could not be started."
         await self._reported.wait()
-        if not self._failure: return
-        for pipe in (self.stdin, self.stdout): await pipe.aclose()
+        if not self._failure:
+            return
+        for pipe in (self.stdin, self.stdout):
+            await pipe.aclose()
         raise ForkServerError(self._failure)
 
     async def wait(self) -> int:  # the exit status; -9 is signal 9
@@ -280,12 +364,19 @@ class ForkedProcess:
 _CAN_FORK = hasattr(os, "fork")
 GRACE = 2.0  # seconds that a server has to end after its input is closed, and again after SIGTERM
 
+
 @lru_cache(None)
 def _warn_cold_start(interpreter: str) -> None:
-    log.warning("servers of %s could not be forked from a process that has imported what they need; they start cold", interpreter)
+    log.warning(
+        "servers of %s could not be forked from a process that has imported what they need; they start cold",
+        interpreter,
+    )
+
 
 class ServerProcess:
-    "The process of one stdio server and its folders: `start`, `stop`, or `async with`; for the event loop it was started on."
+    """The process of one stdio server and its folders: `start`, `stop`, or `async with`; for the event loop it was
+    started on."""
+
     def __init__(
         self,
         spec: ServerSpec,  # of a stdio server
@@ -314,24 +405,37 @@ class ServerProcess:
     def _command(self) -> tuple[list[str], dict[str, str], str]:
         "Arguments, environment and working folder of the process."
         place = lambda text: text.replace("{workdir}", self.workdir)
-        env = {name: place(value) for name, value in server_environment(self.spec, self.folders.home, self.folders.tmp).items()}
+        env = {
+            name: place(value)
+            for name, value in server_environment(self.spec, self.folders.home, self.folders.tmp).items()
+        }
         cwd, program = os.path.abspath(place(self.spec.cwd) or self.workdir), self.spec.command
         found = shutil.which(os.path.join(cwd, program) if os.path.dirname(program) else program, path=env.get("PATH"))
-        if found is None: raise FileNotFoundError(f"server '{self.spec.name}': there is no program '{program}'; install it, or give its path.")
-        if not os.path.isdir(cwd): raise NotADirectoryError(f"server '{self.spec.name}': its working folder {cwd} does not exist.")
+        if found is None:
+            raise FileNotFoundError(
+                f"server '{self.spec.name}': there is no program '{program}'; install it, or give its path."
+            )
+        if not os.path.isdir(cwd):
+            raise NotADirectoryError(f"server '{self.spec.name}': its working folder {cwd} does not exist.")
         return [found, *map(place, self.spec.args)], env, cwd
 
     async def _launch(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         "Start the process in the first way that works."
         if not _CAN_FORK:
-            self.child = await anyio.open_process(argv, env=env, cwd=cwd, stderr=self.errlog or subprocess.DEVNULL, start_new_session=True)
+            self.child = await anyio.open_process(
+                argv, env=env, cwd=cwd, stderr=self.errlog or subprocess.DEVNULL, start_new_session=True
+            )
             return
         request = {"env": env, "cwd": cwd, "folder": self.folders.root}
         interpreter, program = python_command(argv[0], argv[1:], env, cwd) or ("", ())
         start = start_environment(env)
         if interpreter and not any(self.workdir in text for text in (interpreter, *start.values())):
-            try: return await self._fork(fork_server(interpreter, (*WARM, *self.spec.preload), start), request | {"python": program})
-            except ForkServerError: _warn_cold_start(interpreter)
+            try:
+                return await self._fork(
+                    fork_server(interpreter, (*WARM, *self.spec.preload), start), request | {"python": program}
+                )
+            except ForkServerError:
+                _warn_cold_start(interpreter)
         await self._fork(fork_server(), request | {"argv": argv})
 
     async def _fork(self, server: ForkServer, request: dict) -> None:
@@ -344,43 +448,60 @@ class ServerProcess:
         await in_thread(self.folders.settle)
 
     async def refill(self) -> None:
-        "Reset the working folder to its template. Raises `OSError` if the next episode would not find it as the first did; the process should then be stopped."
+        """Reset the working folder to its template. Raises `OSError` if the next episode would not find it as the first
+        did; the process should then be stopped."""
         await in_thread(self.folders.refill, self.child.pid)
 
     def kill(self) -> None:
         "Kill the process and its process group now."
-        with suppress(ProcessLookupError): self.child.kill()
+        with suppress(ProcessLookupError):
+            self.child.kill()
 
     async def stop(
         self,
         grace: float = GRACE,  # seconds to wait after closing the input, and again after SIGTERM; 0 kills at once
     ) -> None:
-        "End the server with all its descendants and remove its folders. Takes bounded time, cannot be cancelled, may be called twice."
+        """End the server with all its descendants and remove its folders. Takes bounded time, cannot be cancelled, may
+        be called twice."""
         with anyio.CancelScope(shield=True):
             async with self._stopping:
-                if self._stopped: return
-                if self.child is not None: await self._end(self.child, grace)
-                try: await in_thread(self.folders.remove)
-                except OSError as error: log.warning("server '%s': its folder %s could not be removed (%s)", self.spec.name, self.folders.root, error)
+                if self._stopped:
+                    return
+                if self.child is not None:
+                    await self._end(self.child, grace)
+                try:
+                    await in_thread(self.folders.remove)
+                except OSError as error:
+                    log.warning(
+                        "server '%s': its folder %s could not be removed (%s)", self.spec.name, self.folders.root, error
+                    )
                 self._stopped = True
 
     async def _end(self, child: ForkedProcess | Process, grace: float) -> None:
         "End the process: close its input, SIGTERM, SIGKILL."
         await child.stdin.aclose()
         for send_signal, seconds in ((None, grace), (child.terminate, grace), (child.kill, GRACE)):
-            if child.returncode is not None or not seconds: continue
+            if child.returncode is not None or not seconds:
+                continue
             with suppress(ProcessLookupError):
-                if send_signal: send_signal()
-            with anyio.move_on_after(seconds): await child.wait()
-        if child.pid and child.returncode is None: log.warning("server '%s' (process %s) did not end and was abandoned", self.spec.name, child.pid)
+                if send_signal:
+                    send_signal()
+            with anyio.move_on_after(seconds):
+                await child.wait()
+        if child.pid and child.returncode is None:
+            log.warning("server '%s' (process %s) did not end and was abandoned", self.spec.name, child.pid)
         await child.stdout.aclose()
 
-    async def __aenter__(self) -> "ServerProcess": return await self.start()
-    async def __aexit__(self, *exc) -> None: await self.stop()
+    async def __aenter__(self) -> "ServerProcess":
+        return await self.start()
+
+    async def __aexit__(self, *exc) -> None:
+        await self.stop()
 
 # %% ../../nbs/01_client/03_stdio.ipynb #84d783b5
 class TooLarge(ValueError):
     "A message that is longer than its server's spec allows."
+
 
 async def split_lines(
     chunks: AsyncIterable[bytes],  # what a server writes
@@ -391,45 +512,60 @@ async def split_lines(
     async for chunk in chunks:
         for i, part in enumerate(chunk.split(b"\n")):
             if i:  # a line end precedes this part
-                if line: yield bytes(line)
+                if line:
+                    yield bytes(line)
                 line.clear()
             line += part
-            if len(line) > limit: raise TooLarge(f"a message of more than {limit:,} bytes")
+            if len(line) > limit:
+                raise TooLarge(f"a message of more than {limit:,} bytes")
 
 # %% ../../nbs/01_client/03_stdio.ipynb #07fe1802
 class BadMessage(ValueError):
     "A line that breaks the protocol."
 
+
 def _repaired(text: str) -> bytes:
     "JSON without lone surrogates. Raises `ValueError` if it is not JSON."
-    try: return json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
-    except RecursionError as error: raise ValueError from error
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
+    except RecursionError as error:
+        raise ValueError from error
+
 
 def read_message(
     line: bytes,  # as the server wrote it
     open_requests: set[str],  # ids of pending requests; the answered one is removed
 ) -> SessionMessage | None:  # None for a line that is not a message
-    "Parse one line. Raises `TooLarge` if it holds too many values, `BadMessage` if it looks like a message and is not one, or answers no open request."
+    """Parse one line. Raises `TooLarge` if it holds too many values, `BadMessage` if it looks like a message and is not
+    one, or answers no open request."""
     line = line.strip()
     if not line.startswith(b"{") or b'"jsonrpc"' not in line:
-        if line: log.debug("skipped %d characters of a server's output that are not a message", len(line))
+        if line:
+            log.debug("skipped %d characters of a server's output that are not a message", len(line))
         return None
-    if too_many_values(line): raise TooLarge(f"a message of more than {MOST_VALUES:,} values")
+    if too_many_values(line):
+        raise TooLarge(f"a message of more than {MOST_VALUES:,} values")
     parse = partial(mcp_types.jsonrpc_message_adapter.validate_json, by_name=False)
-    try: message = parse(line)
+    try:
+        message = parse(line)
     except ValueError:
-        try: message = parse(_repaired(line.decode(errors="replace")))
-        except ValueError: raise BadMessage("a line that is not JSON-RPC") from None
+        try:
+            message = parse(_repaired(line.decode(errors="replace")))
+        except ValueError:
+            raise BadMessage("a line that is not JSON-RPC") from None
     if isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
-        if str(message.id) not in open_requests: raise BadMessage("an answer to a request that was not made")
+        if str(message.id) not in open_requests:
+            raise BadMessage("an answer to a request that was not made")
         open_requests.discard(str(message.id))
     return SessionMessage(message)
 
 # %% ../../nbs/01_client/03_stdio.ipynb #2c54d738
 UNANSWERED = 64_000  # bytes of a server's requests that may wait for our answer
 
+
 class Conversation:
     "The exchange of messages between a session and a process."
+
     def __init__(
         self,
         process: ServerProcess,  # started
@@ -444,22 +580,29 @@ class Conversation:
         "Pass the server's messages to the session."
         try:
             async for line in split_lines(self.process.child.stdout, self.process.spec.max_bytes):
-                if self.over: continue  # read on, so that the server can end
+                if self.over:
+                    continue  # read on, so that the server can end
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    if (message := read_message(line, self.open_requests)) is None: continue
-                    if self._counted(message.message, len(line)): await self.inbox.send(message)
+                    if (message := read_message(line, self.open_requests)) is None:
+                        continue
+                    if self._counted(message.message, len(line)):
+                        await self.inbox.send(message)
         except (TooLarge, BadMessage) as error:
             self.end("too_large" if isinstance(error, TooLarge) else "transport", f"the server sent {error}")
             self.process.kill()
-        except (OSError, anyio.ClosedResourceError): pass
+        except (OSError, anyio.ClosedResourceError):
+            pass
         await self.lost()
 
     def _counted(self, message: Any, size: int) -> bool:
-        "Count a request of the server; whether the session needs the message. Raises `BadMessage` if too much waits for an answer."
+        """Count a request of the server; whether the session needs the message. Raises `BadMessage` if too much waits
+        for an answer."""
         if isinstance(message, mcp_types.JSONRPCNotification):
-            if message.method != "notifications/cancelled": return False
+            if message.method != "notifications/cancelled":
+                return False
             self.asked.pop(str((message.params or {}).get("requestId")), None)
-        if not isinstance(message, mcp_types.JSONRPCRequest): return True
+        if not isinstance(message, mcp_types.JSONRPCRequest):
+            return True
         self.asked[str(message.id)] = size
         if size > UNANSWERED or len(self.asked) % 64 == 0 and sum(self.asked.values()) > UNANSWERED:
             raise BadMessage("more requests than it reads answers to")
@@ -469,24 +612,35 @@ class Conversation:
         "Pass the session's messages to the server."
         try:
             async for message in self.outbox:
-                if isinstance(message.message, mcp_types.JSONRPCRequest): self.open_requests.add(str(message.message.id))
-                await self.process.child.stdin.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-                if not isinstance(message.message, mcp_types.JSONRPCRequest | mcp_types.JSONRPCNotification): self.asked.pop(str(message.message.id), None)
-        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError): await self.lost()
+                if isinstance(message.message, mcp_types.JSONRPCRequest):
+                    self.open_requests.add(str(message.message.id))
+                await self.process.child.stdin.send(
+                    message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                )
+                if not isinstance(message.message, mcp_types.JSONRPCRequest | mcp_types.JSONRPCNotification):
+                    self.asked.pop(str(message.message.id), None)
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await self.lost()
 
     async def lost(self) -> None:
         "End the conversation because the process ended or closed its streams."
-        if self.over: return
-        with anyio.move_on_after(0.5): await self.process.child.wait()
+        if self.over:
+            return
+        with anyio.move_on_after(0.5):
+            await self.process.child.wait()
         status = self.process.child.returncode
-        if status is None: reason = "the server closed its streams"
-        elif status >= 0: reason = f"the server ended with status {status}"
-        else: reason = f"the server was killed by signal {-status}"
+        if status is None:
+            reason = "the server closed its streams"
+        elif status >= 0:
+            reason = f"the server ended with status {status}"
+        else:
+            reason = f"the server was killed by signal {-status}"
         self.end("crash", reason)
 
     def end(self, fault: str, reason: str) -> None:
         "Report the end of the conversation; only the first call counts, later faults are its consequences."
-        if not self.over: self._on_end(fault, reason)
+        if not self.over:
+            self._on_end(fault, reason)
         self.over = True
         self.inbox.close()
 
@@ -499,12 +653,16 @@ async def process_streams(
     "The message streams of a server's process."
     conversation = Conversation(process, on_end)
     async with anyio.create_task_group() as group:
-        for task in (conversation.receive, conversation.transmit): group.start_soon(task)
-        try: yield conversation.incoming, conversation.outgoing
+        for task in (conversation.receive, conversation.transmit):
+            group.start_soon(task)
+        try:
+            yield conversation.incoming, conversation.outgoing
         finally:
             with anyio.CancelScope(shield=True):
                 conversation.over = True
-                for stream in (conversation.incoming, conversation.outgoing): stream.close()
+                for stream in (conversation.incoming, conversation.outgoing):
+                    stream.close()
                 await process.stop()
-                for stream in (conversation.inbox, conversation.outbox): stream.close()
+                for stream in (conversation.inbox, conversation.outbox):
+                    stream.close()
             group.cancel_scope.cancel()

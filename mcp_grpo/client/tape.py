@@ -27,9 +27,11 @@ log = logging.getLogger(__name__)
 # %% ../../nbs/01_client/05_tape.ipynb #1622a076
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
+
 def _storable(text: str) -> str:
     "The text with lone surrogates replaced, so that it can be encoded as UTF-8."
     return text if text.isascii() else text.encode(errors="replace").decode()
+
 
 def canonical(
     value: Any,  # JSON
@@ -40,6 +42,7 @@ def canonical(
 # %% ../../nbs/01_client/05_tape.ipynb #52336d53
 class CallKey(NamedTuple):
     "Identifies a call; equal keys have equal answers."
+
     id: str  # hash of all other fields
     server: str  # its name
     digest: str  # hash of its tool list
@@ -47,7 +50,10 @@ class CallKey(NamedTuple):
     arguments: str  # canonical
     history: str  # of the session before the call; "" if the server is stateless
 
-def _hash(*parts: str) -> str: return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
 
 def call_key(
     server: str,  # its name
@@ -59,6 +65,7 @@ def call_key(
     "The key of a call."
     tool, text = _storable(tool), canonical(arguments)
     return CallKey(_hash(server, digest, tool, text, history), server, digest, tool, text, history)
+
 
 def extend(
     history: str,  # of the earlier calls; "" at the start of a session
@@ -73,19 +80,25 @@ def extend(
 MODES = ("record", "replay", "auto")
 _FORMAT = 0x6D677431  # application_id of a tape: "mgt1"
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS calls(id TEXT PRIMARY KEY, server TEXT, digest TEXT, tool TEXT, arguments TEXT, history TEXT,"
+    "CREATE TABLE IF NOT EXISTS calls(id TEXT PRIMARY KEY, server TEXT, digest TEXT, tool TEXT, arguments TEXT, "
+    "history TEXT,"
     " content TEXT, structured TEXT, is_error INTEGER, fault TEXT, seconds REAL, generation INTEGER)",
     "CREATE TABLE IF NOT EXISTS tools(server TEXT PRIMARY KEY, digest TEXT, tools TEXT, generation INTEGER)",
 )
 _CALL = ("server", "tool", "arguments", "history", "digest", "content", "structured", "is_error", "fault", "seconds")
 _COLUMNS = "id, server, digest, tool, arguments, history, content, structured, is_error, fault, seconds, generation"
-_PUT = (f"INSERT INTO calls({_COLUMNS}) VALUES ({','.join('?' * 12)}) ON CONFLICT(id) DO UPDATE SET content=excluded.content,"
-        " structured=excluded.structured, is_error=excluded.is_error, fault=excluded.fault, seconds=excluded.seconds,"
-        " generation=excluded.generation WHERE calls.generation < excluded.generation OR calls.fault IS NOT NULL")
+_PUT = (
+    f"INSERT INTO calls({_COLUMNS}) VALUES ({','.join('?' * 12)}) ON CONFLICT(id) DO UPDATE SET "
+    "content=excluded.content,"
+    " structured=excluded.structured, is_error=excluded.is_error, fault=excluded.fault, seconds=excluded.seconds,"
+    " generation=excluded.generation WHERE calls.generation < excluded.generation OR calls.fault IS NOT NULL"
+)
 _PUT_TOOLS = "INSERT OR REPLACE INTO tools(server, digest, tools, generation) VALUES (?,?,?,?)"
+
 
 class TapeError(UserError, RuntimeError):
     "A tape that cannot be used; the message is one sentence that says what to do."
+
 
 class TapeMiss(UserError, LookupError):
     "A call that was never recorded, in replay."
@@ -94,9 +107,14 @@ class TapeMiss(UserError, LookupError):
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     "A connection in autocommit mode, usable by any thread, one at a time."
     how = "ro" if mode == "replay" else "rwc"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={how}", uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={how}", uri=True, timeout=1, isolation_level=None, check_same_thread=False
+    )
 
-def _number(connection: sqlite3.Connection, pragma: str) -> int: return connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     "Raises `TapeError` if the database is not a tape."
@@ -104,10 +122,12 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     if not empty and _number(connection, "application_id") != _FORMAT:
         raise TapeError(f"{path} is a database, but not a tape of this version; choose another path.")
 
+
 def _prepare(connection: sqlite3.Connection, mode: str) -> int:
     "Make the tables if they are missing; returns the number of the recording that begins or continues."
     connection.execute("BEGIN IMMEDIATE")
-    for statement in _TABLES: connection.execute(statement)
+    for statement in _TABLES:
+        connection.execute(statement)
     last = _number(connection, "user_version")
     generation = last + 1 if mode == "record" else max(last, 1)
     connection.execute(f"PRAGMA application_id={_FORMAT}")
@@ -118,6 +138,7 @@ def _prepare(connection: sqlite3.Connection, mode: str) -> int:
 # %% ../../nbs/01_client/05_tape.ipynb #47aeaab2
 class TapeWriter:
     "A thread that writes through one connection; `submit` may be called from any thread."
+
     def __init__(self, connection: sqlite3.Connection):
         self.connection, self.commits = connection, 0
         self._queue, self._lock, self._pid, self._open = queue.SimpleQueue(), threading.Lock(), os.getpid(), True
@@ -128,14 +149,17 @@ class TapeWriter:
         "A future that is done when the statement has been committed."
         done = Future()
         with self._lock:
-            if not self._open or self._pid != os.getpid(): raise TapeError("the tape is not open in this process; open it here.")
+            if not self._open or self._pid != os.getpid():
+                raise TapeError("the tape is not open in this process; open it here.")
             self._queue.put((statement, values, done))
         return done
 
     def close(self) -> None:
-        "Write what is queued, merge the log into the file and close it. If several processes have the tape open, the last one to close merges the log."
+        """Write what is queued, merge the log into the file and close it. If several processes have the tape open, the
+        last one to close merges the log."""
         with self._lock:
-            if not self._open: return
+            if not self._open:
+                return
             self._open = False
         self._queue.put(None)
         self._thread.join()
@@ -163,20 +187,32 @@ class TapeWriter:
         jobs = [job for job in batch if job[2].set_running_or_notify_cancel()]
         try:
             self.connection.execute("BEGIN IMMEDIATE")
-            for statement, values, _ in jobs: self.connection.execute(statement, values)
+            for statement, values, _ in jobs:
+                self.connection.execute(statement, values)
             self.connection.execute("COMMIT")
             self.commits += 1
             error = None
         except Exception as e:  # the thread goes on, and the callers get the error
             error = TapeError(f"the tape cannot be written ({e}); make room or choose another path.")
-            with suppress(sqlite3.Error): self.connection.execute("ROLLBACK")
-        for _, _, done in jobs: done.set_exception(error) if error else done.set_result(None)
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
+        for _, _, done in jobs:
+            done.set_exception(error) if error else done.set_result(None)
 
 # %% ../../nbs/01_client/05_tape.ipynb #e453e805
 def _as_row(key: CallKey, result: ToolResult, generation: int) -> tuple:
     "A call as a row of the table."
     structured = None if result.structured is None else canonical(result.structured)
-    return (*key, _storable(result.content), structured, int(result.is_error), result.fault, round(result.seconds, 4), generation)
+    return (
+        *key,
+        _storable(result.content),
+        structured,
+        int(result.is_error),
+        result.fault,
+        round(result.seconds, 4),
+        generation,
+    )
+
 
 def _as_dict(row: tuple) -> dict:
     "A row of the columns in `_CALL` as JSON values."
@@ -185,10 +221,12 @@ def _as_dict(row: tuple) -> dict:
     call["structured"] = None if call["structured"] is None else json.loads(call["structured"])
     return call
 
+
 def _load(connection: sqlite3.Connection, path: Path) -> None:
     "Read an exported tape into an empty one."
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip(): continue
+        if not line.strip():
+            continue
         try:
             entry = json.loads(line)
             if "tools" in entry:
@@ -196,13 +234,17 @@ def _load(connection: sqlite3.Connection, path: Path) -> None:
             elif "tool" in entry:
                 key = call_key(*(entry[name] for name in ("server", "digest", "tool", "arguments", "history")))
                 connection.execute(_PUT, _as_row(key, ToolResult(*(entry[name] for name in _CALL[5:])), 1))
-            elif entry != {"tape": 1}: raise ValueError("neither a call nor a list of tools")
+            elif entry != {"tape": 1}:
+                raise ValueError("neither a call nor a list of tools")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise TapeError(f"{path}, line {number}: not a line of a tape ({type(e).__name__}: {e}); export it again.") from e
+            raise TapeError(
+                f"{path}, line {number}: not a line of a tape ({type(e).__name__}: {e}); export it again."
+            ) from e
 
 # %% ../../nbs/01_client/05_tape.ipynb #d5ebcd30
 class TapeFile:
     "The open file of a tape: reads are direct, writes go through a thread."
+
     def __init__(
         self,
         path: str | Path,  # a database, or a .jsonl as `Tape.export` writes it, which can only be replayed
@@ -214,7 +256,8 @@ class TapeFile:
         self._reading = threading.Lock()
         self._check()
         try:
-            if mode != "replay": self.path.parent.mkdir(parents=True, exist_ok=True)
+            if mode != "replay":
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open_with_retries()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as e:
             raise TapeError(f"{path} cannot be opened as a tape ({e}); choose another path.") from e
@@ -222,33 +265,44 @@ class TapeFile:
     def select(self, query: str, *values: Any) -> list[tuple]:
         "The rows of a query."
         try:
-            with self._reading: return self._read.execute(query, values).fetchall()
-        except sqlite3.Error as e: raise TapeError(f"the tape {self.path} cannot be read ({e}); it should be open and undamaged.") from e
+            with self._reading:
+                return self._read.execute(query, values).fetchall()
+        except sqlite3.Error as e:
+            raise TapeError(f"the tape {self.path} cannot be read ({e}); it should be open and undamaged.") from e
 
     async def write(self, statement: str, values: tuple) -> None:
         "Return when the statement has been committed."
-        if self.writer is None: raise TapeError(f"the tape {self.path} was opened to replay and cannot be written to; open it with auto.")
+        if self.writer is None:
+            raise TapeError(f"the tape {self.path} was opened to replay and cannot be written to; open it with auto.")
         await asyncio.shield(asyncio.wrap_future(self.writer.submit(statement, values)))
 
     def close(self) -> None:
         "Write what is queued and leave one plain file; may be called twice."
         self._read.close()  # first, because an open reader prevents merging the log
-        if self.writer is not None: self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
     def _check(self) -> None:
         "Raises `TapeError` if path and mode do not fit together."
         path, mode = self.path, self.mode
-        if mode not in MODES: raise TapeError(f"a tape is opened to {', '.join(MODES[:2])} or {MODES[2]}, not '{mode}'{nearest(mode, MODES)}")
-        if path.suffix == ".jsonl" and mode != "replay": raise TapeError(f"{path} is a text to replay; record into a file of another name.")
-        if mode == "replay" and not path.is_file(): raise TapeError(f"there is no tape {path}; record one first.")
+        if mode not in MODES:
+            raise TapeError(
+                f"a tape is opened to {', '.join(MODES[:2])} or {MODES[2]}, not '{mode}'{nearest(mode, MODES)}"
+            )
+        if path.suffix == ".jsonl" and mode != "replay":
+            raise TapeError(f"{path} is a text to replay; record into a file of another name.")
+        if mode == "replay" and not path.is_file():
+            raise TapeError(f"there is no tape {path}; record one first.")
 
     def _open_with_retries(self) -> None:
         "Open the file; try again while another process opens or closes the tape."
         until = time.monotonic() + 30
         while True:
-            try: return self._open()
+            try:
+                return self._open()
             except sqlite3.OperationalError as e:
-                if e.sqlite_errorcode & 255 != sqlite3.SQLITE_BUSY or time.monotonic() > until: raise
+                if e.sqlite_errorcode & 255 != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
             time.sleep(0.02)
 
     def _open(self) -> None:
@@ -259,7 +313,8 @@ class TapeFile:
             return _load(self._read, self.path)
         self._read = _connect(self.path, self.mode)
         _check_format(self._read, self.path)
-        if self.mode == "replay": return
+        if self.mode == "replay":
+            return
         write = _connect(self.path, self.mode)
         write.execute("PRAGMA journal_mode=WAL")
         write.execute("PRAGMA synchronous=FULL")
@@ -270,13 +325,19 @@ class TapeFile:
 # %% ../../nbs/01_client/05_tape.ipynb #b6af43a1
 def nearest_call(file: TapeFile, key: CallKey) -> str:
     "The recorded call most similar to a missing one, as the second part of the error sentence."
-    rows = file.select("SELECT tool, arguments, digest, history FROM calls WHERE server = ? ORDER BY tool = ? DESC LIMIT 2000", key.server, key.tool)
+    rows = file.select(
+        "SELECT tool, arguments, digest, history FROM calls WHERE server = ? ORDER BY tool = ? DESC LIMIT 2000",
+        key.server,
+        key.tool,
+    )
     if not rows:
-        servers = ", ".join(server for server, in file.select("SELECT DISTINCT server FROM calls ORDER BY server"))
+        servers = ", ".join(server for (server,) in file.select("SELECT DISTINCT server FROM calls ORDER BY server"))
         return f"it has calls of {servers or 'no server'}"
     same = [row for row in rows if row[:2] == (key.tool, key.arguments)]
-    if same and all(digest != key.digest for _, _, digest, _ in same): return "it has this call, but of a server with other tools"
-    if same: return "it has this call, but after other calls of its session"
+    if same and all(digest != key.digest for _, _, digest, _ in same):
+        return "it has this call, but of a server with other tools"
+    if same:
+        return "it has this call, but after other calls of its session"
     known = [f"{tool}({arguments[:200]})" for tool, arguments, *_ in rows]
     nearest_ones = difflib.get_close_matches(f"{key.tool}({key.arguments[:200]})", known, 1, 0)
     return f"the nearest that it has is {(nearest_ones or known)[0]}"
@@ -284,14 +345,18 @@ def nearest_call(file: TapeFile, key: CallKey) -> str:
 # %% ../../nbs/01_client/05_tape.ipynb #b0291e22
 class Tape:
     "A recording of MCP traffic: `once` for calls, `tools` and `put_tools` for tool lists."
+
     def __init__(
         self,
         path: str | Path,  # the file; a .jsonl, as `export` writes it, can only be replayed
-        mode: str = "replay",  # record: make every call anew, once | replay: never call | auto: call only what is not recorded
+        # record: make every call anew, once | replay: never call | auto: call only what is not recorded
+        mode: str = "replay",
     ):
         self.path, self.mode, self.file = Path(path), mode, TapeFile(path, mode)
         self.served = self.called = 0  # calls answered from the tape, calls made
-        self._running: dict[tuple, asyncio.Future] = {}  # (event loop, id of a running call): done when the call has ended
+        self._running: dict[
+            tuple, asyncio.Future
+        ] = {}  # (event loop, id of a running call): done when the call has ended
 
     def get(
         self,
@@ -299,7 +364,14 @@ class Tape:
     ) -> ToolResult | None:
         "The recorded answer, or None if there is none that may be served."
         result, generation = self._find(key) or (None, 0)
-        if result is None or self.mode == "record" and generation != self.file.generation or self.mode == "auto" and result.fault: return None
+        if (
+            result is None
+            or self.mode == "record"
+            and generation != self.file.generation
+            or self.mode == "auto"
+            and result.fault
+        ):
+            return None
         return result
 
     async def put(
@@ -321,10 +393,14 @@ class Tape:
         while (found := self.get(key)) is None:
             if self.mode == "replay":
                 wanted = f"{key.server}.{key.tool}({key.arguments[:200]})"
-                raise TapeMiss(f"{self.path} does not have {wanted}; {nearest_call(self.file, key)}. Record it with mode auto.")
-            if call_id not in self._running: return await self._record(call_id, key, call)
+                raise TapeMiss(
+                    f"{self.path} does not have {wanted}; {nearest_call(self.file, key)}. Record it with mode auto."
+                )
+            if call_id not in self._running:
+                return await self._record(call_id, key, call)
             stored = await asyncio.shield(self._running[call_id])
-            if stored is not None and stored.fault: return stored
+            if stored is not None and stored.fault:
+                return stored
         self.served += 1
         return found
 
@@ -334,7 +410,9 @@ class Tape:
     ) -> list[dict] | None:  # as passed to `put_tools`; None if they have to be listed
         "The recorded tools of a server."
         rows = self.file.select("SELECT tools, generation FROM tools WHERE server = ?", server)
-        return None if not rows or self.mode == "record" and rows[0][1] != self.file.generation else json.loads(rows[0][0])
+        return (
+            None if not rows or self.mode == "record" and rows[0][1] != self.file.generation else json.loads(rows[0][0])
+        )
 
     async def put_tools(
         self,
@@ -355,7 +433,11 @@ class Tape:
 
     def stats(self) -> dict[str, int]:
         "The numbers of calls answered from the tape, of calls made, and of commits, since the tape was opened."
-        return {"served": self.served, "called": self.called, "commits": self.file.writer.commits if self.file.writer else 0}
+        return {
+            "served": self.served,
+            "called": self.called,
+            "commits": self.file.writer.commits if self.file.writer else 0,
+        }
 
     def export(
         self,
@@ -363,9 +445,12 @@ class Tape:
     ) -> Path:
         "Write the tape as sorted lines of JSON, which can be committed and replayed."
         path = Path(path)
-        if path.suffix != ".jsonl": raise TapeError(f"{path} should end in .jsonl, so that it can be replayed.")
+        if path.suffix != ".jsonl":
+            raise TapeError(f"{path} should end in .jsonl, so that it can be replayed.")
         tools = self.file.select("SELECT server, digest, tools FROM tools ORDER BY server")
-        lines = [{"tape": 1}] + [{"server": server, "digest": digest, "tools": json.loads(text)} for server, digest, text in tools]
+        lines = [{"tape": 1}] + [
+            {"server": server, "digest": digest, "tools": json.loads(text)} for server, digest, text in tools
+        ]
         order = "server, tool, arguments, history, digest"
         lines += [_as_dict(row) for row in self.file.select(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY {order}")]
         replace_file(path, "".join(canonical(line) + "\n" for line in lines))
@@ -376,15 +461,25 @@ class Tape:
         self.file.close()
         log.info("%s answered %d calls; %d were made", self.path, self.served, self.called)
 
-    def __enter__(self) -> "Tape": return self
-    def __exit__(self, *exc) -> None: self.close()
-    def __len__(self) -> int: return self.file.select("SELECT count(*) FROM calls")[0][0]
-    def __repr__(self) -> str: return f"Tape('{self.path.name}', '{self.mode}'): {len(self)} calls"
+    def __enter__(self) -> "Tape":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.file.select("SELECT count(*) FROM calls")[0][0]
+
+    def __repr__(self) -> str:
+        return f"Tape('{self.path.name}', '{self.mode}'): {len(self)} calls"
 
     def _repr_html_(self) -> str:
         "The first calls of the tape as a table."
         cut = lambda text: escape(text if len(text) <= 60 else text[:57] + "...")
-        rows = self.file.select("SELECT server, tool, arguments, history, coalesce('fault: ' || fault, content) FROM calls ORDER BY rowid LIMIT 20")
+        rows = self.file.select(
+            "SELECT server, tool, arguments, history, coalesce('fault: ' || fault, content) FROM calls ORDER BY "
+            "rowid LIMIT 20"
+        )
         table = "<tr><th>server</th><th>call</th><th>after</th><th>answer</th></tr>"
         for server, tool, arguments, history, answer in rows:
             cells = (server, f"{tool}({arguments})", history.partition(":")[0] or "0", answer)
@@ -393,10 +488,15 @@ class Tape:
 
     def _find(self, key: CallKey) -> tuple[ToolResult, int] | None:
         "The recorded answer and the number of its recording."
-        rows = self.file.select("SELECT content, structured, is_error, fault, seconds, generation FROM calls WHERE id = ?", key.id)
-        if not rows: return None
+        rows = self.file.select(
+            "SELECT content, structured, is_error, fault, seconds, generation FROM calls WHERE id = ?", key.id
+        )
+        if not rows:
+            return None
         content, structured, is_error, fault, seconds, generation = rows[0]
-        return ToolResult(content, None if structured is None else json.loads(structured), bool(is_error), fault, seconds), generation
+        return ToolResult(
+            content, None if structured is None else json.loads(structured), bool(is_error), fault, seconds
+        ), generation
 
     async def _record(self, call_id: tuple, key: CallKey, call: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         "Make a call for all that wait for it, and record the answer."
@@ -405,31 +505,44 @@ class Tape:
         try:
             self.called += 1
             result = await call()
-            with anyio.CancelScope(shield=True): stored = await self.put(key, result)
+            with anyio.CancelScope(shield=True):
+                stored = await self.put(key, result)
             return stored
-        finally: self._running.pop(call_id).set_result(stored)
+        finally:
+            self._running.pop(call_id).set_result(stored)
 
 # %% ../../nbs/01_client/05_tape.ipynb #ff9e3ee8
 @dataclass
 class _Call:
     "One call of a session."
+
     tool: str
     arguments: dict
     answer: ToolResult | None = None  # as the caller got it
 
+
 class TapedSession:
     "The calls of one session, answered from the tape if recorded, and by a live session otherwise."
+
     def __init__(
         self,
         tape: Tape,  # open
         server: str,  # its name
         digest: str,  # hash of its tool list
-        live: Callable[[str, dict], Awaitable[ToolResult]] | None = None,  # makes a call, opening its session if necessary; not needed in replay
+        live: Callable[[str, dict], Awaitable[ToolResult]]
+        | None = None,  # makes a call, opening its session if necessary; not needed in replay
         stateful: bool = False,  # whether an answer may depend on earlier calls
         redact: Callable[[Any], Any] = lambda value: value,  # removes secrets from arguments
     ):
         self.history = ""  # of all calls so far
-        self._tape, self._server, self._digest, self._live, self._stateful, self._redact = tape, server, digest, live, stateful, redact
+        self._tape, self._server, self._digest, self._live, self._stateful, self._redact = (
+            tape,
+            server,
+            digest,
+            live,
+            stateful,
+            redact,
+        )
         self._calls: list[_Call] = []  # all calls so far
         self._made = 0  # how many of them were made on the live session
         self._lost_state: ToolResult | None = None  # a fault, once the state of the live session is unknown
@@ -444,30 +557,45 @@ class TapedSession:
         call = _Call(tool, {} if arguments is None else arguments)
         redacted = self._redact(call.arguments)
         key = call_key(self._server, self._digest, tool, redacted, self.history)
-        if not self._stateful: return await self._tape.once(key, lambda: self._make(call))
+        if not self._stateful:
+            return await self._tape.once(key, lambda: self._make(call))
         self._calls.append(call)
         self.history = extend(self.history, tool, redacted)
-        async with self._turn: call.answer = await self._tape.once(key, lambda: self._catch_up(call))
+        async with self._turn:
+            call.answer = await self._tape.once(key, lambda: self._catch_up(call))
         return call.answer
 
     async def _make(self, call: _Call) -> ToolResult:
         "Make one call; if its session does not start, the result is a fault."
-        try: return await self._live(call.tool, call.arguments)
-        except SessionError as e: return ToolResult(str(e), fault=e.fault)
+        try:
+            return await self._live(call.tool, call.arguments)
+        except SessionError as e:
+            return ToolResult(str(e), fault=e.fault)
 
     async def _catch_up(self, wanted: _Call) -> ToolResult:
         "Repeat the calls that the tape has answered, then make the wanted one."
         while self._lost_state is None:
             call = self._calls[self._made]
             self._lost_state = self._fault(f"a call of {call.tool} was interrupted, so that the state is unknown")
-            if call is not wanted and call.answer is None: break
+            if call is not wanted and call.answer is None:
+                break
             result = await self._make(call)
             self._made += 1
-            same = call is wanted or (call.answer.content, call.answer.is_error) == (_storable(result.content), result.is_error)
-            if result.fault: self._lost_state = result
-            elif same: self._lost_state = None
-            else: self._lost_state = self._fault(f"the repeated call of {call.tool} got another answer than the recorded one, so that the state differs from the recording")
-            if call is wanted: return result
+            same = call is wanted or (call.answer.content, call.answer.is_error) == (
+                _storable(result.content),
+                result.is_error,
+            )
+            if result.fault:
+                self._lost_state = result
+            elif same:
+                self._lost_state = None
+            else:
+                self._lost_state = self._fault(
+                    f"the repeated call of {call.tool} got another answer than the recorded one, so that the "
+                    "state differs from the recording"
+                )
+            if call is wanted:
+                return result
         return self._lost_state
 
     def _fault(self, reason: str) -> ToolResult:

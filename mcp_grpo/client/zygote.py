@@ -7,7 +7,8 @@ __all__ = ['WARM', 'main', 'ForkServerError', 'ForkServer', 'fork_server', 'clos
            'start_environment']
 
 # %% ../../nbs/01_client/02_zygote.ipynb #c5698829
-import atexit, gc, importlib, importlib.util, itertools, json, os, queue, re, runpy, select, shutil, signal, socket, subprocess
+import atexit, gc, importlib, importlib.util, itertools, json, os, queue, re, runpy, select, shutil, signal, socket
+import subprocess
 import sys, threading, time, types
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +17,17 @@ from functools import lru_cache
 # %% ../../nbs/01_client/02_zygote.ipynb #a51156e0
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
+
 @lru_cache(None)
 def _prctl() -> Callable:
     "The system call prctl as a function of option and value; does nothing on other systems."
     try:
         import ctypes
+
         call = ctypes.CDLL(None).prctl
         return lambda option, value: call(option, *map(ctypes.c_ulong, (value, 0, 0, 0)))
-    except (ImportError, AttributeError, OSError, TypeError): return lambda option, value: None
+    except (ImportError, AttributeError, OSError, TypeError):
+        return lambda option, value: None
 
 # %% ../../nbs/01_client/02_zygote.ipynb #ce986cbe
 def _detach(request: dict, files: list, parent: int) -> None:
@@ -31,13 +35,16 @@ def _detach(request: dict, files: list, parent: int) -> None:
     os.setsid()
     _prctl()(_DEATH_SIGNAL, signal.SIGKILL)
     _prctl()(_SUBREAPER, 1)
-    if os.getppid() != parent: os._exit(1)  # the parent died before the signal was set
+    if os.getppid() != parent:
+        os._exit(1)  # the parent died before the signal was set
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for target, file in enumerate(files): os.dup2(file, target)
+    for target, file in enumerate(files):
+        os.dup2(file, target)
     for file in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else range(3, 4096):
         with suppress(OSError):
-            if int(file) > 2: os.close(int(file))
+            if int(file) > 2:
+                os.close(int(file))
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -45,19 +52,24 @@ def _detach(request: dict, files: list, parent: int) -> None:
 # %% ../../nbs/01_client/02_zygote.ipynb #5117de0c
 def _execute(argv: list) -> None:
     "Replace the process by another program."
-    for number in (signal.SIGPIPE, signal.SIGXFSZ): signal.signal(number, signal.SIG_DFL)  # Python ignores them; other programs do not
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them; other programs do not
     os.execve(argv[0], argv, os.environ)
+
 
 def _reset_interpreter(unbuffered: bool) -> None:
     "Reset what the interpreter and preloaded modules derived from the fork server's streams and environment."
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    if unbuffered: sys.stdout.reconfigure(write_through=True)
+    if unbuffered:
+        sys.stdout.reconfigure(write_through=True)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     time.tzset()
-    if "tempfile" in sys.modules: sys.modules["tempfile"].tempdir = None
-    if "numpy.random" in sys.modules: sys.modules["numpy.random"].seed()  # fork reseeds Python's own random
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # fork reseeds Python's own random
 
 # %% ../../nbs/01_client/02_zygote.ipynb #b41f4d9e
 def _run_main(kind: str, target: str) -> None:
@@ -70,14 +82,18 @@ def _run_main(kind: str, target: str) -> None:
     name, code = "<string>", target
     if kind == "script":
         name = main.__file__ = os.path.abspath(target)
-        with open(name, "rb") as f: code = f.read()
+        with open(name, "rb") as f:
+            code = f.read()
     exec(compile(code, name, "exec", dont_inherit=True), main.__dict__)
+
 
 def _exit_status(error: BaseException) -> int:
     "The exit status that Python gives an uncaught exception; prints it as Python would."
     if isinstance(error, SystemExit):
-        if error.code is None: return 0
-        if isinstance(error.code, int): return error.code & 0xFF
+        if error.code is None:
+            return 0
+        if isinstance(error.code, int):
+            return error.code & 0xFF
         print(error.code, file=sys.stderr)
         return 1
     sys.excepthook(type(error), error, error.__traceback__)
@@ -89,41 +105,60 @@ def _run_python(kind: str, target: str, argv: list, unbuffered: bool) -> int:
     _reset_interpreter(unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")))
     sys.argv = ["-c" if kind == "code" else target, *argv]
     status = 0
-    for step in (lambda: _run_main(kind, target), threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):
-        try: step()
-        except BaseException as e: status = _exit_status(e)
+    for step in (
+        lambda: _run_main(kind, target),
+        threading._shutdown,
+        atexit._run_exitfuncs,
+        sys.stdout.flush,
+        sys.stderr.flush,
+    ):
+        try:
+            step()
+        except BaseException as e:
+            status = _exit_status(e)
     return status
+
 
 def _run_child(request: dict, files: list, parent: int) -> None:
     "What a forked child does; never returns."
     status = 127
     try:
         _detach(request, files, parent)
-        if "argv" in request: _execute(request["argv"])
-        else: status = _run_python(*request["python"])
-    except (OSError, ValueError) as e: os.write(2, f"the process cannot be started: {e}\n".encode(errors="replace"))
-    finally: os._exit(status)
+        if "argv" in request:
+            _execute(request["argv"])
+        else:
+            status = _run_python(*request["python"])
+    except (OSError, ValueError) as e:
+        os.write(2, f"the process cannot be started: {e}\n".encode(errors="replace"))
+    finally:
+        os._exit(status)
 
 # %% ../../nbs/01_client/02_zygote.ipynb #aabd3c03
 def _children() -> list:
     "The process ids of this process's children; empty without a /proc file system."
     me = os.getpid()
-    with suppress(OSError), open(f"/proc/{me}/task/{me}/children") as f: return [int(pid) for pid in f.read().split()]
+    with suppress(OSError), open(f"/proc/{me}/task/{me}/children") as f:
+        return [int(pid) for pid in f.read().split()]
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{int(entry)}/stat") as f:
-            if int(f.read().rpartition(")")[2].split()[1]) == me: found.append(int(entry))
+            if int(f.read().rpartition(")")[2].split()[1]) == me:
+                found.append(int(entry))
     return found
+
 
 def _signal_group(pid: int, number: int) -> None:
     "Send a signal to a server and all in its process group."
-    try: os.killpg(pid, number)
+    try:
+        os.killpg(pid, number)
     except OSError:  # the process has not made its group yet
-        with suppress(OSError): os.kill(pid, number)
+        with suppress(OSError):
+            os.kill(pid, number)
 
 # %% ../../nbs/01_client/02_zygote.ipynb #6d1cf326
 class _Zygote:
     "The process that forks: the link to its owner, and the servers it has started."
+
     def __init__(self, link: socket.socket):
         self.link, self.pid, self.owner = link, os.getpid(), os.getppid()
         self.servers = {}  # process id -> {"start": id of the request, "folder": a folder to remove with the server}
@@ -132,38 +167,50 @@ class _Zygote:
         "Serve requests until the owner has ended; returns only in a forked child, with the arguments of `_run_child`."
         rest, files = b"", []
         woken, wake = socket.socketpair()
-        for end in (woken, wake): end.setblocking(False)
+        for end in (woken, wake):
+            end.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.reply(ready=self.pid)
         while os.getppid() == self.owner:
             ready = select.select([self.link, woken], [], [], 2)[0]
-            if woken in ready: woken.recv(4096)
+            if woken in ready:
+                woken.recv(4096)
             self.reap()
-            if self.link not in ready: continue
-            try: data, more, flags, _ = socket.recv_fds(self.link, 1 << 16, 16)
-            except OSError: break
-            if not data or flags & socket.MSG_CTRUNC: break
+            if self.link not in ready:
+                continue
+            try:
+                data, more, flags, _ = socket.recv_fds(self.link, 1 << 16, 16)
+            except OSError:
+                break
+            if not data or flags & socket.MSG_CTRUNC:
+                break
             files += more
             *lines, rest = (rest + data).split(b"\n")
             for request in map(json.loads, lines):
-                if "signal" in request: self.signal(request)
-                elif self.start(request): return request, files[:3], self.pid
+                if "signal" in request:
+                    self.signal(request)
+                elif self.start(request):
+                    return request, files[:3], self.pid
                 else:
-                    for _ in range(3): os.close(files.pop(0))
+                    for _ in range(3):
+                        os.close(files.pop(0))
         self.end()
 
     def reply(self, **message) -> None:
         "Send a message to the owner."
-        with suppress(OSError): self.link.sendall(json.dumps(message).encode() + b"\n")
+        with suppress(OSError):
+            self.link.sendall(json.dumps(message).encode() + b"\n")
 
     def start(self, request: dict) -> bool:
         "Fork a server; true in the child."
-        try: pid = os.fork()
+        try:
+            pid = os.fork()
         except OSError as e:
             self.reply(id=request["start"], failed=e.strerror)
             return False
-        if pid == 0: return True
+        if pid == 0:
+            return True
         self.servers[pid] = {name: request.get(name) for name in ("start", "folder")}
         self.reply(id=request["start"], pid=pid)
         return False
@@ -171,27 +218,33 @@ class _Zygote:
     def signal(self, request: dict) -> None:
         "Send a signal to a server that still runs."
         for pid, server in self.servers.items():
-            if server["start"] == request["signal"]: return _signal_group(pid, request["number"])
+            if server["start"] == request["signal"]:
+                return _signal_group(pid, request["number"])
 
     def reap(self) -> None:
         "Report the servers that have ended, and kill what they left behind."
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 server = self.servers.pop(ended[0], None)
-                if server: _signal_group(ended[0], signal.SIGKILL)
+                if server:
+                    _signal_group(ended[0], signal.SIGKILL)
                 for pid in set(_children()) - self.servers.keys():
-                    with suppress(OSError): os.kill(pid, signal.SIGKILL)
-                if server: self.reply(id=server["start"], exited=os.waitstatus_to_exitcode(ended[1]))
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                if server:
+                    self.reply(id=server["start"], exited=os.waitstatus_to_exitcode(ended[1]))
 
     def end(self) -> None:
         "Kill all servers with their descendants, remove their folders, and exit; takes five seconds at most."
         folders = [server["folder"] for server in self.servers.values() if server["folder"]]
-        for pid in self.servers: _signal_group(pid, signal.SIGKILL)
+        for pid in self.servers:
+            _signal_group(pid, signal.SIGKILL)
         deadline = time.monotonic() + 5
         while (self.servers or _children()) and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.005)
-        for folder in folders: shutil.rmtree(folder, ignore_errors=True)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
 # %% ../../nbs/01_client/02_zygote.ipynb #258ce021
@@ -204,9 +257,12 @@ def main(
     _prctl()(_SUBREAPER, 1)
     del sys.path[0]  # the folder of this file, which servers must not import from
     for name in argv[1:]:
-        try: importlib.import_module(name)
-        except (Exception, SystemExit): pass
-    if threading.active_count() > 1: os._exit(1)
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit):
+            pass
+    if threading.active_count() > 1:
+        os._exit(1)
     gc.collect()
     gc.freeze()
     _run_child(*_Zygote(link).serve())
@@ -215,8 +271,10 @@ def main(
 class ForkServerError(OSError):
     "A fork server that could not be started or has ended."
 
+
 class ForkServer:
     "A process that starts servers; `fork_server` makes and shares them."
+
     def __init__(
         self,
         interpreter: str,  # path of a Python, 3.10 or later
@@ -227,17 +285,30 @@ class ForkServer:
         program = importlib.util.find_spec("mcp_grpo.client.zygote").origin
         with theirs:
             self._process = subprocess.Popen(
-                [interpreter, program, str(theirs.fileno()), *modules], pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
-                env={**(env or {}), "HOME": "/nonexistent"}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                [interpreter, program, str(theirs.fileno()), *modules],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                cwd="/",
+                env={**(env or {}), "HOME": "/nonexistent"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         self.pid, self.ready, self.ended = self._process.pid, False, False
         self._lock, self._ids, self._outbox = threading.Lock(), itertools.count(1), queue.SimpleQueue()
         self._notify, self._pids = {}, {}  # id -> callback, id -> process id; of the servers that have not ended
-        self._threads = [threading.Thread(target=body, name="mcp_grpo fork server", daemon=True) for body in (self._write, self._read)]
-        for thread in self._threads: thread.start()
+        self._threads = [
+            threading.Thread(target=body, name="mcp_grpo fork server", daemon=True)
+            for body in (self._write, self._read)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def start(
         self,
-        request: dict,  # argv, or python: (module|script|code, target, argv, unbuffered); env; cwd; folder, removed if the client is killed
+        # argv, or python: (module|script|code, target, argv, unbuffered); env; cwd; folder, removed if the client is
+        # killed
+        request: dict,
         files: tuple,  # stdin, stdout, stderr as file numbers, which this method closes
         notify: Callable[[dict], None],  # called on another thread with {"pid"}, then {"exited"}; or with {"failed"}
     ) -> int:  # an id for `signal`
@@ -247,7 +318,8 @@ class ForkServer:
                 self._notify[id := next(self._ids)] = notify
                 self._outbox.put(({"start": id, **request}, files))
                 return id
-        for file in files: os.close(file)
+        for file in files:
+            os.close(file)
         raise ForkServerError("the process that starts servers has ended.")
 
     def signal(
@@ -260,13 +332,16 @@ class ForkServer:
 
     def close(self) -> None:
         "End the fork server and all its servers."
-        with suppress(OSError): self._link.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads: thread.join(10)
+        with suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
 
     def abandon(self) -> None:
         "Close the socket without ending the fork server; for a forked copy of its owner."
         self.ended, self._lock = True, threading.Lock()
-        with suppress(OSError): os.close(self._link.detach())
+        with suppress(OSError):
+            os.close(self._link.detach())
 
     def _write(self) -> None:
         "The body of the writing thread."
@@ -275,18 +350,23 @@ class ForkServer:
             with suppress(OSError):
                 sent = socket.send_fds(self._link, [data], files) if files else 0
                 self._link.sendall(data[sent:])
-            for file in files: os.close(file)
+            for file in files:
+                os.close(file)
 
     def _read(self) -> None:
         "The body of the reading thread."
         with suppress(OSError), self._link.makefile("rb") as replies:
             for reply in map(json.loads, replies):
-                if "ready" in reply: self.ready = True
-                else: self._notify_requester(reply.pop("id"), reply)
-        with self._lock: self.ended = True
+                if "ready" in reply:
+                    self.ready = True
+                else:
+                    self._notify_requester(reply.pop("id"), reply)
+        with self._lock:
+            self.ended = True
         self._outbox.put(None)
         for id in list(self._notify):
-            if (pid := self._pids.get(id)) is None: self._notify_requester(id, {"failed": "the process that starts servers has ended"})
+            if (pid := self._pids.get(id)) is None:
+                self._notify_requester(id, {"failed": "the process that starts servers has ended"})
             else:
                 _signal_group(pid, signal.SIGKILL)
                 self._notify_requester(id, {"exited": -signal.SIGKILL})
@@ -295,7 +375,8 @@ class ForkServer:
     def _notify_requester(self, id: int, reply: dict) -> None:
         "Call the callback of the request that a reply belongs to."
         notify = self._notify[id]
-        if "pid" in reply: self._pids[id] = reply["pid"]
+        if "pid" in reply:
+            self._pids[id] = reply["pid"]
         else:
             del self._notify[id]
             self._pids.pop(id, None)
@@ -304,6 +385,7 @@ class ForkServer:
 # %% ../../nbs/01_client/02_zygote.ipynb #11313078
 _fork_servers: dict = {}
 _guard = threading.Lock()
+
 
 def fork_server(
     interpreter: str = sys.executable,  # path of a Python
@@ -315,44 +397,74 @@ def fork_server(
     with _guard:
         known = _fork_servers.get(key)
         if known is not None and known.ended and not known.ready:
-            raise ForkServerError(f"{interpreter} cannot start servers ahead (it should be Python 3.10 or later, and start no threads).")
+            raise ForkServerError(
+                f"{interpreter} cannot start servers ahead (it should be Python 3.10 or later, and start no threads)."
+            )
         if known is None or known.ended:
-            try: known = _fork_servers[key] = ForkServer(interpreter, modules, env)
-            except OSError as e: raise ForkServerError(f"{interpreter} cannot be run ({e.strerror}).") from e
+            try:
+                known = _fork_servers[key] = ForkServer(interpreter, modules, env)
+            except OSError as e:
+                raise ForkServerError(f"{interpreter} cannot be run ({e.strerror}).") from e
         return known
+
 
 def close_fork_servers() -> None:
     "End all fork servers of this process, with their servers."
     with _guard:
         known = list(_fork_servers.values())
         _fork_servers.clear()
-    for server in known: server.close()
+    for server in known:
+        server.close()
+
 
 def _abandon_all() -> None:
     "Let a forked copy of this process start its own fork servers."
     global _guard
     _guard = threading.Lock()
-    for server in _fork_servers.values(): server.abandon()
+    for server in _fork_servers.values():
+        server.abandon()
     _fork_servers.clear()
 
+
 atexit.register(close_fork_servers)
-if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_abandon_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 # %% ../../nbs/01_client/02_zygote.ipynb #53275d77
-WARM = ("mcp", "mcp.server", "mcp.server.stdio", "mcp.server.mcpserver", "mcp.server.fastmcp", "mcp.server.lowlevel",
-        "anyio._backends._asyncio", "rich.console", "rich.logging", "argparse")  # what nearly every Python server imports
+WARM = (
+    "mcp",
+    "mcp.server",
+    "mcp.server.stdio",
+    "mcp.server.mcpserver",
+    "mcp.server.fastmcp",
+    "mcp.server.lowlevel",
+    "anyio._backends._asyncio",
+    "rich.console",
+    "rich.logging",
+    "argparse",
+)  # what nearly every Python server imports
 _AT_START = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONPATH", "LD_LIBRARY_PATH")  # read when an interpreter starts
-_LATER = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # variables that can be applied after the interpreter has started
+_LATER = {
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+}  # variables that can be applied after the interpreter has started
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)*)?")
 
-def _is_python(path: str) -> bool: return bool(_INTERPRETER.fullmatch(os.path.basename(path)))
+
+def _is_python(path: str) -> bool:
+    return bool(_INTERPRETER.fullmatch(os.path.basename(path)))
+
 
 def _shebang(program: str, path: str) -> str:
     "The interpreter named in the first line of a console script; empty if it is not Python."
     try:
-        with open(program, "rb") as f: words = f.readline(512).decode(errors="replace").split()
-    except OSError: return ""
-    if words and words[0] == "#!/usr/bin/env": words = ["#!" + (shutil.which(words[1], path=path) or ""), *words[2:]] if words[1:] else []
+        with open(program, "rb") as f:
+            words = f.readline(512).decode(errors="replace").split()
+    except OSError:
+        return ""
+    if words and words[0] == "#!/usr/bin/env":
+        words = ["#!" + (shutil.which(words[1], path=path) or ""), *words[2:]] if words[1:] else []
     return words[0][2:] if len(words) == 1 and words[0].startswith("#!/") and _is_python(words[0]) else ""
 
 # %% ../../nbs/01_client/02_zygote.ipynb #00cdbc72
@@ -364,15 +476,18 @@ def python_command(
 ) -> tuple | None:  # the interpreter and (module|script|code, target, argv, unbuffered); None if it is not plain Python
     "How a fork server can run a command without executing it."
     folders = env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH") else []
-    if any(k.startswith("PYTHON") and k not in _LATER for k in env) or not all(map(os.path.isabs, folders)): return None
+    if any(k.startswith("PYTHON") and k not in _LATER for k in env) or not all(map(os.path.isabs, folders)):
+        return None
     if not _is_python(program):
         interpreter = _shebang(program, env.get("PATH", ""))
         return (interpreter, ("script", program, list(args), False)) if interpreter else None
     unbuffered = list(args[:1]) == ["-u"]
     first, *rest = args[unbuffered:] or [""]
-    if first in ("-m", "-c") and rest: return program, ("module" if first == "-m" else "code", rest[0], rest[1:], unbuffered)
+    if first in ("-m", "-c") and rest:
+        return program, ("module" if first == "-m" else "code", rest[0], rest[1:], unbuffered)
     is_script = first.endswith(".py") and os.path.isfile(os.path.join(cwd, first))
     return (program, ("script", first, rest, unbuffered)) if is_script else None
+
 
 def start_environment(
     env: dict,  # of a server
@@ -381,4 +496,5 @@ def start_environment(
     return {name: env[name] for name in _AT_START if name in env}
 
 # %% ../../nbs/01_client/02_zygote.ipynb #4db2a659
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:])
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

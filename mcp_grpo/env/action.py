@@ -22,12 +22,15 @@ from ..task import OfferedTool, Task
 @dataclass(frozen=True)
 class Call:
     "One tool call as the policy wrote it: shown names, nothing translated yet."
+
     name: str  # the tool's shown name
     arguments: dict = field(default_factory=dict)  # shown argument name -> JSON value
+
 
 @dataclass(frozen=True)
 class Action:
     "One turn of the policy, read. Exactly one of calls, answer and malformed is set."
+
     calls: list[Call] = field(default_factory=list)  # in the order written
     answer: str | None = None  # the final answer's text
     malformed: str | None = None  # one sentence: why the turn cannot be used
@@ -39,39 +42,51 @@ MAX_CALLS = 16  # calls in one turn
 MAX_DEPTH = 24  # nesting of a call's arguments
 FORMS = ("hermes", "json", "llama", "mistral", "pythonic", "xml")  # how a model family writes its calls
 
+
 class _Malformed(ValueError):
     "Why a turn cannot be used; becomes `Action.malformed` and never leaves this module."
+
 
 def _finite(number: str) -> float:
     "A JSON number that a float can hold."
     value = float(number)
-    if not math.isfinite(value): raise _Malformed(f"the number {number[:20]} is too large")
+    if not math.isfinite(value):
+        raise _Malformed(f"the number {number[:20]} is too large")
     return value
 
-def _no_constant(name: str): raise _Malformed(f"{name} is not a JSON value")
+
+def _no_constant(name: str):
+    raise _Malformed(f"{name} is not a JSON value")
+
 
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
 
 # %% ../../nbs/04_env/00_action.ipynb #f6e22869
 def _check_plain(value: Any, depth: int = 0) -> None:
     "Refuses what could not be sent to a server: deep nesting and unpaired surrogates."
-    if depth > MAX_DEPTH: raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
+    if depth > MAX_DEPTH:
+        raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        try: value.encode()
-        except UnicodeEncodeError: raise _Malformed("the arguments hold a character that cannot be encoded") from None
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Malformed("the arguments hold a character that cannot be encoded") from None
     elif isinstance(value, dict):
         for name, part in value.items():
             _check_plain(name, depth + 1)
             _check_plain(part, depth + 1)
     elif isinstance(value, list):
-        for part in value: _check_plain(part, depth + 1)
+        for part in value:
+            _check_plain(part, depth + 1)
 
 # %% ../../nbs/04_env/00_action.ipynb #7c1a87e1
 _space = re.compile(r"\s*")
 
+
 def _skip(text: str, at: int) -> int:
     "The position of the next character that is not space."
     return _space.match(text, at).end()
+
 
 def _json_object(
     text: str,  # the whole turn
@@ -79,36 +94,49 @@ def _json_object(
 ) -> tuple[dict, int]:  # the object, and the position of the next character that is not space
     "The JSON object at position `at`."
     at = _skip(text, at)
-    if text[at:at + 1] != "{": raise _Malformed("a call should hold one JSON object")
-    try: value, end = _decoder.raw_decode(text, at)
-    except _Malformed: raise
-    except (ValueError, RecursionError): raise _Malformed("the call is not valid JSON") from None
+    if text[at : at + 1] != "{":
+        raise _Malformed("a call should hold one JSON object")
+    try:
+        value, end = _decoder.raw_decode(text, at)
+    except _Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise _Malformed("the call is not valid JSON") from None
     _check_plain(value)
     return value, _skip(text, end)
 
 # %% ../../nbs/04_env/00_action.ipynb #6e7dfd75
 _argument_keys = ("arguments", "parameters", "args")
 
+
 def _call_from(value: dict) -> Call:
     "A call from the JSON object that names the tool."
     name = value.get("name", value.get("tool"))
-    if not isinstance(name, str) or not name: raise _Malformed('a call needs a "name"')
+    if not isinstance(name, str) or not name:
+        raise _Malformed('a call needs a "name"')
     given = [key for key in _argument_keys if key in value]
     arguments = value[given[0]] if given else {}
-    if len(given) > 1 or not isinstance(arguments, dict): raise _Malformed('a call needs one object of "arguments"')
+    if len(given) > 1 or not isinstance(arguments, dict):
+        raise _Malformed('a call needs one object of "arguments"')
     return Call(name, arguments)
 
 # %% ../../nbs/04_env/00_action.ipynb #f59fcec5
 def _json_list(text: str, at: int) -> tuple[list[Call], int]:
     "The calls of a JSON list at position `at`, and the position after it."
-    try: values, end = _decoder.raw_decode(text, at)
-    except _Malformed: raise
-    except (ValueError, RecursionError): raise _Malformed("the list of calls is not valid JSON") from None
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values): raise _Malformed("a list of calls should hold JSON objects")
+    try:
+        values, end = _decoder.raw_decode(text, at)
+    except _Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise _Malformed("the list of calls is not valid JSON") from None
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise _Malformed("a list of calls should hold JSON objects")
     _check_plain(values)
     return [_call_from(value) for value in values], _skip(text, end)
 
+
 _between = re.compile(r"[;,\s]*")
+
 
 def _json_calls(text: str, at: int) -> tuple[list[Call], int]:
     "The calls of JSON objects that follow one another, and the position after them."
@@ -122,13 +150,17 @@ def _json_calls(text: str, at: int) -> tuple[list[Call], int]:
 # %% ../../nbs/04_env/00_action.ipynb #4575a573
 _mistral_name = re.compile(r"([\w.\-]{1,200})(?:\[CALL_ID\][\w\-]{0,64})?(?:\[ARGS\])?")
 
+
 def _mistral_calls(text: str, at: int) -> tuple[list[Call], int]:
     "The calls after `[TOOL_CALLS]`, and the position after them."
     at = _skip(text, at)
-    if text.startswith("[", at): return _json_list(text, at)
-    if text.startswith("{", at): return _json_calls(text, at)
+    if text.startswith("[", at):
+        return _json_list(text, at)
+    if text.startswith("{", at):
+        return _json_calls(text, at)
     name = _mistral_name.match(text, at)
-    if not name: raise _Malformed("[TOOL_CALLS] should be followed by a list of calls")
+    if not name:
+        raise _Malformed("[TOOL_CALLS] should be followed by a list of calls")
     arguments, at = _json_object(text, name.end())
     return [Call(name[1], arguments)], at
 
@@ -137,71 +169,114 @@ _identifier = re.compile(r"[A-Za-z_][\w.\-]{0,199}")
 _number = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _quoted = re.compile(r'"""(.*?)"""|"([^"\\]*(?:\\.[^"\\]*)*)"|\'([^\'\\]*(?:\\.[^\'\\]*)*)\'', re.S)
 _escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.S)
-_escaped = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": "", "\\": "\\", '"': '"', "'": "'", "/": "/"}
+_escaped = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "0": "\0",
+    "\n": "",
+    "\\": "\\",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+}
 _words = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+
 
 def _text_of(quoted: re.Match) -> str:
     "The text of a quoted literal."
-    def plain(found: re.Match) -> str: return chr(int(found[1] or found[2], 16)) if found[1] or found[2] else _escaped.get(found[3], found[0])
+
+    def plain(found: re.Match) -> str:
+        return chr(int(found[1] or found[2], 16)) if found[1] or found[2] else _escaped.get(found[3], found[0])
+
     text = _escape.sub(plain, next(part for part in quoted.groups() if part is not None))
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
+
 def _items(text: str, at: int, close: str, read: Callable) -> tuple[list, int]:
-    "What `read` finds from position `at` up to the bracket `close`, separated by commas, and the position after the bracket."
+    """What `read` finds from position `at` up to the bracket `close`, separated by commas, and the position after the
+    bracket."""
     found, at = [], _skip(text, at)
     while not text.startswith(close, at):
         item, at = read(text, at)
         found.append(item)
         at = _skip(text, at)
-        if text.startswith(",", at): at = _skip(text, at + 1)
-        elif not text.startswith(close, at): raise _Malformed(f"a comma or {close} is missing in the call")
+        if text.startswith(",", at):
+            at = _skip(text, at + 1)
+        elif not text.startswith(close, at):
+            raise _Malformed(f"a comma or {close} is missing in the call")
     return found, at + 1
+
 
 def _literal(text: str, at: int, depth: int = 0) -> tuple[Any, int]:
     "The value of a literal at position `at`, and the position after it."
-    if depth > MAX_DEPTH: raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
-    def inner(text: str, at: int): return _literal(text, at, depth + 1)
+    if depth > MAX_DEPTH:
+        raise _Malformed(f"the arguments are nested deeper than {MAX_DEPTH} levels")
+
+    def inner(text: str, at: int):
+        return _literal(text, at, depth + 1)
+
     def pair(text: str, at: int):
         key, at = inner(text, at)
         at = _skip(text, at)
-        if not isinstance(key, str) or not text.startswith(":", at): raise _Malformed("a dictionary in a call should have texts as keys")
+        if not isinstance(key, str) or not text.startswith(":", at):
+            raise _Malformed("a dictionary in a call should have texts as keys")
         value, at = inner(text, _skip(text, at + 1))
         return (key, value), at
-    if text.startswith("[", at): return _items(text, at + 1, "]", inner)
+
+    if text.startswith("[", at):
+        return _items(text, at + 1, "]", inner)
     if text.startswith("{", at):
         pairs, at = _items(text, at + 1, "}", pair)
         return dict(pairs), at
-    if quoted := _quoted.match(text, at): return _text_of(quoted), quoted.end()
-    if (word := _identifier.match(text, at)) and word[0] in _words: return _words[word[0]], word.end()
+    if quoted := _quoted.match(text, at):
+        return _text_of(quoted), quoted.end()
+    if (word := _identifier.match(text, at)) and word[0] in _words:
+        return _words[word[0]], word.end()
     if number := _number.match(text, at):
-        try: return _decoder.decode(number[0]), number.end()
-        except _Malformed: raise
-        except ValueError: raise _Malformed(f"{number[0][:20]} is not a number") from None
+        try:
+            return _decoder.decode(number[0]), number.end()
+        except _Malformed:
+            raise
+        except ValueError:
+            raise _Malformed(f"{number[0][:20]} is not a number") from None
     raise _Malformed("an argument should be a text in quotes, a number, True, False, None, a list or a dictionary")
+
 
 def _python_call(text: str, at: int) -> tuple[Call, int]:
     "The call `name(argument=value, ...)` at position `at`, and the position after it."
     name = _identifier.match(text, at)
-    if not name or not text.startswith("(", name.end()): raise _Malformed("a call should be written name(argument=value)")
+    if not name or not text.startswith("(", name.end()):
+        raise _Malformed("a call should be written name(argument=value)")
+
     def named(text: str, at: int):
         argument = _identifier.match(text, at)
         equals = _skip(text, argument.end() if argument else at)
-        if not argument or not text.startswith("=", equals): raise _Malformed("each argument of a call needs its name: name(argument=value)")
+        if not argument or not text.startswith("=", equals):
+            raise _Malformed("each argument of a call needs its name: name(argument=value)")
         value, at = _literal(text, _skip(text, equals + 1))
         return (argument[0], value), at
+
     pairs, at = _items(text, name.end() + 1, ")", named)
     arguments = dict(pairs)
-    if len(arguments) < len(pairs): raise _Malformed("an argument is given twice")
+    if len(arguments) < len(pairs):
+        raise _Malformed("an argument is given twice")
     _check_plain(arguments)
     return Call(name[0], arguments), at
 
+
 _python_end = re.compile(r"\s*(?:<\|python_end\|>|<\|tool_call_end\|>)?\s*")
+
 
 def _python_calls(text: str, at: int) -> tuple[list[Call], int]:
     "The calls of a list `[name(...), ...]`, or JSON objects, after a marker; and the position after them."
     at = _skip(text, at)
-    if text.startswith("{", at): return _json_calls(text, at)
-    if text.startswith("[", at): calls, at = _items(text, at + 1, "]", _python_call)
+    if text.startswith("{", at):
+        return _json_calls(text, at)
+    if text.startswith("[", at):
+        calls, at = _items(text, at + 1, "]", _python_call)
     else:
         call, at = _python_call(text, at)
         calls = [call]
@@ -211,81 +286,108 @@ def _python_calls(text: str, at: int) -> tuple[list[Call], int]:
 _tool_open = re.compile(r'<tool(?: name="([^"<>]{1,200})")?>')
 _tag = re.compile(r"<([A-Za-z_][\w.\-]{0,199})>")
 
+
 def _close(text: str, at: int, tag: str) -> int:
     "The position after `</tag>`, which must stand at `at`."
-    if not text.startswith(f"</{tag}>", at): raise _Malformed(f"<{tag}> is not closed by </{tag}>")
+    if not text.startswith(f"</{tag}>", at):
+        raise _Malformed(f"<{tag}> is not closed by </{tag}>")
     return _skip(text, at + len(tag) + 3)
+
 
 def _json_until(text: str, at: int, tag: str) -> tuple[dict, int]:
     "An optional JSON object, then `</tag>`: the object and the position after."
     at = _skip(text, at)
-    value, at = _json_object(text, at) if text[at:at + 1] == "{" else ({}, at)
+    value, at = _json_object(text, at) if text[at : at + 1] == "{" else ({}, at)
     return value, _close(text, at, tag)
 
 # %% ../../nbs/04_env/00_action.ipynb #7b2f3d6a
 def _xml_name(text: str, at: int) -> tuple[str, int]:
     "The text of `<name>...</name>` and the position after it."
     end = text.find("</name>", at, at + 250)
-    if end < 0: raise _Malformed("<name> is not closed by </name>")
+    if end < 0:
+        raise _Malformed("<name> is not closed by </name>")
     return text[at:end].strip(), _close(text, end, "name")
+
 
 def _xml_call(text: str, at: int) -> tuple[Call, int]:
     "The call of a `<tool>` block that starts at `at`, and the position after it."
     head = _tool_open.match(text, at)
-    if not head: raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
+    if not head:
+        raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
     name, at = head[1], _skip(text, head.end())
     if name is not None:
         arguments, at = _json_until(text, at, "tool")
         return Call(name, arguments), at
     inner = _tag.match(text, at)
-    if not inner: raise _Malformed("a <tool> block should name its tool")
+    if not inner:
+        raise _Malformed("a <tool> block should name its tool")
     name = inner[1]
     if name == "name":
         name, at = _xml_name(text, inner.end())
-        if text.startswith("</tool>", at): return Call(name), _close(text, at, "tool")
+        if text.startswith("</tool>", at):
+            return Call(name), _close(text, at, "tool")
         inner = _tag.match(text, at)
-        if not inner or inner[1] not in _argument_keys: raise _Malformed("after <name> a <tool> block should hold <arguments>")
+        if not inner or inner[1] not in _argument_keys:
+            raise _Malformed("after <name> a <tool> block should hold <arguments>")
     arguments, at = _json_until(text, inner.end(), inner[1])
     return Call(name, arguments), _close(text, at, "tool")
 
 # %% ../../nbs/04_env/00_action.ipynb #5adc9385
-def _json_text(value: Any) -> str: return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
 
 _function = re.compile(r"<function=([^<>]{1,200})>")
 _parameter = re.compile(r"<parameter=([^<>]{1,200})>\n?")
 
+
 def _typed(text: str) -> Any:
     "A text, or the JSON value that it writes."
     text = text.removesuffix("\n")
-    try: value, end = _decoder.raw_decode(text.strip())
-    except (ValueError, RecursionError): return text
+    try:
+        value, end = _decoder.raw_decode(text.strip())
+    except (ValueError, RecursionError):
+        return text
     return text if isinstance(value, str) or end != len(text.strip()) else value
+
 
 def with_texts(
     arguments: dict,  # real names, as read from text without types
     schema: dict,  # the tool's JSON schema
 ) -> dict:
     "The arguments, with a number or another value written out where the tool wants a text."
-    wanted = {name for name, part in schema.get("properties", {}).items() if isinstance(part, dict) and part.get("type") == "string"}
-    return {name: _json_text(value) if name in wanted and not isinstance(value, str) else value for name, value in arguments.items()}
+    wanted = {
+        name
+        for name, part in schema.get("properties", {}).items()
+        if isinstance(part, dict) and part.get("type") == "string"
+    }
+    return {
+        name: _json_text(value) if name in wanted and not isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
+
 
 def _function_call(text: str, at: int) -> tuple[Call, int]:
     "The call of a `<function=name>` block at position `at`, and the position after it."
     name, arguments = _function.match(text, at), {}
-    if not name: raise _Malformed("a call should begin with <function=name>")
+    if not name:
+        raise _Malformed("a call should begin with <function=name>")
     at = _skip(text, name.end())
     while argument := _parameter.match(text, at):
         end = text.find("</parameter>", argument.end())
-        if end < 0: raise _Malformed("<parameter> is not closed by </parameter>")
-        arguments[argument[1].strip()] = _typed(text[argument.end():end])
+        if end < 0:
+            raise _Malformed("<parameter> is not closed by </parameter>")
+        arguments[argument[1].strip()] = _typed(text[argument.end() : end])
         at = _close(text, end, "parameter")
     _check_plain(arguments)
     return Call(name[1].strip(), arguments), _close(text, at, "function")
 
+
 def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
     "The calls of a `<tool_call>` block whose content begins at `at`, and the position after the block."
     at = _skip(text, at)
-    if text.startswith("[", at): calls, at = _json_list(text, at)
+    if text.startswith("[", at):
+        calls, at = _json_list(text, at)
     elif text.startswith("<function=", at):
         call, at = _function_call(text, at)
         calls = [call]
@@ -299,77 +401,121 @@ def _without_thoughts(text: str) -> str:
     "The text outside `<think>...</think>`."
     kept, at, close = [], 0, text.find("</think>")
     first = text.find("<think>")
-    if close >= 0 and not 0 <= first < close: at = close + 8
+    if close >= 0 and not 0 <= first < close:
+        at = close + 8
     while (start := text.find("<think>", at)) >= 0:
         kept.append(text[at:start])
         end = text.find("</think>", start)
-        if end < 0: raise _Malformed("<think> is not closed by </think>")
+        if end < 0:
+            raise _Malformed("<think> is not closed by </think>")
         at = end + 8
     return "".join(kept) + text[at:]
 
 # %% ../../nbs/04_env/00_action.ipynb #6a71cb2d
 def _xml_calls(text: str, at: int) -> tuple[list[Call], int]:
-    "The call of the `<tool>` or `<function=name>` block whose first five characters end at `at`, and the position after the block."
+    """The call of the `<tool>` or `<function=name>` block whose first five characters end at `at`, and the position
+    after the block."""
     call, at = _xml_call(text, at - 5) if text.startswith("<tool", at - 5) else _function_call(text, at - 5)
     return [call], at
 
-_MARKERS = {"<tool_call>": _tool_call, "<tool": _xml_calls, "<func": _xml_calls, "[TOOL_CALLS]": _mistral_calls,
-            "<|python_tag|>": _python_calls, "<|python_start|>": _python_calls, "<|tool_call_start|>": _python_calls}
-_block = re.compile(r"<tool_call>|<tool(?=[> ])|<func(?=tion=)|\[TOOL_CALLS\]|<\|(?:python_tag|python_start|tool_call_start)\|>")
+
+_MARKERS = {
+    "<tool_call>": _tool_call,
+    "<tool": _xml_calls,
+    "<func": _xml_calls,
+    "[TOOL_CALLS]": _mistral_calls,
+    "<|python_tag|>": _python_calls,
+    "<|python_start|>": _python_calls,
+    "<|tool_call_start|>": _python_calls,
+}
+_block = re.compile(
+    r"<tool_call>|<tool(?=[> ])|<func(?=tion=)|\[TOOL_CALLS\]|<\|(?:python_tag|python_start|tool_call_start)\|>"
+)
+
 
 def _marked_calls(text: str) -> list[Call]:
     "All calls that begin with a marker; prose between them is ignored."
     calls, at = [], 0
     while found := _block.search(text, at):
-        if len(calls) < MAX_CALLS: some, at = _MARKERS[found[0]](text, found.end())
-        else: some = [None]
+        if len(calls) < MAX_CALLS:
+            some, at = _MARKERS[found[0]](text, found.end())
+        else:
+            some = [None]
         calls += some
-        if len(calls) > MAX_CALLS: raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+        if len(calls) > MAX_CALLS:
+            raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
     return calls
+
 
 def _unfenced(text: str) -> str:
     "The inside of a text that is one code fence, else the text."
-    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")): return text
+    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
+        return text
     return text[3:-3].removeprefix("json").strip()
 
-_bare_list = {"json": re.compile(r"\[\s*\{"), "llama": re.compile(r"\[\s*\{"), "mistral": re.compile(r"\[\s*\{"), "pythonic": re.compile(r"\[\s*[A-Za-z_][\w.\-]{0,199}\(")}
+
+_bare_list = {
+    "json": re.compile(r"\[\s*\{"),
+    "llama": re.compile(r"\[\s*\{"),
+    "mistral": re.compile(r"\[\s*\{"),
+    "pythonic": re.compile(r"\[\s*[A-Za-z_][\w.\-]{0,199}\("),
+}
+
 
 def _bare_calls(text: str, form: str) -> list[Call]:
     "The calls of a text that is nothing but JSON objects, or the list that this form writes."
     text = _unfenced(text)
-    if text.startswith("{"): calls, end = _json_calls(text, 0)
-    elif form in _bare_list and _bare_list[form].match(text): calls, end = (_python_calls if form == "pythonic" else _json_list)(text, 0)
-    else: return []
-    if len(calls) > MAX_CALLS: raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
-    if end != len(text): raise _Malformed("a JSON call should stand alone" if form != "pythonic" else "a list of calls should stand alone")
+    if text.startswith("{"):
+        calls, end = _json_calls(text, 0)
+    elif form in _bare_list and _bare_list[form].match(text):
+        calls, end = (_python_calls if form == "pythonic" else _json_list)(text, 0)
+    else:
+        return []
+    if len(calls) > MAX_CALLS:
+        raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+    if end != len(text):
+        raise _Malformed(
+            "a JSON call should stand alone" if form != "pythonic" else "a list of calls should stand alone"
+        )
     return calls
 
 # %% ../../nbs/04_env/00_action.ipynb #dcf6f2af
 def _final_answer(text: str) -> str:
     "The final answer of a text without calls."
     opened, closed = text.count("<answer>"), text.count("</answer>")
-    if opened == closed == 0: return text.strip()
+    if opened == closed == 0:
+        return text.strip()
     start, end = text.find("<answer>") + 8, text.find("</answer>")
-    if opened != 1 or closed != 1 or end < start: raise _Malformed("a turn should hold one <answer>...</answer>")
+    if opened != 1 or closed != 1 or end < start:
+        raise _Malformed("a turn should hold one <answer>...</answer>")
     return text[start:end].strip()
+
 
 def _read(text: str, form: str) -> Action:
     "The action of a text; raises `_Malformed`."
-    if len(text) > MAX_ACTION_CHARS: raise _Malformed(f"the turn is longer than {MAX_ACTION_CHARS} characters")
-    try: text.encode()
-    except UnicodeEncodeError: raise _Malformed("the turn holds a character that cannot be encoded") from None
+    if len(text) > MAX_ACTION_CHARS:
+        raise _Malformed(f"the turn is longer than {MAX_ACTION_CHARS} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Malformed("the turn holds a character that cannot be encoded") from None
     visible = _without_thoughts(text).strip()
-    if not visible: raise _Malformed("the turn is empty")
-    if calls := _marked_calls(visible) or _bare_calls(visible, form): return Action(calls=calls, text=text)
+    if not visible:
+        raise _Malformed("the turn is empty")
+    if calls := _marked_calls(visible) or _bare_calls(visible, form):
+        return Action(calls=calls, text=text)
     return Action(answer=_final_answer(visible), text=text)
+
 
 def parse_action(
     text: str,  # one turn of the policy, without its end token
     form: str = "hermes",  # how the policy writes calls, one of FORMS; decides what a list without a marker is
 ) -> Action:  # calls, or an answer, or why neither
     "Reads one turn. Never raises, and takes time in proportion to the text's length."
-    try: return _read(text, form)
-    except _Malformed as error: return Action(malformed=str(error), text=text)
+    try:
+        return _read(text, form)
+    except _Malformed as error:
+        return Action(malformed=str(error), text=text)
 
 # %% ../../nbs/04_env/00_action.ipynb #4a773d00
 def tool_prompt(
@@ -378,55 +524,88 @@ def tool_prompt(
     "The compact tool list of a system prompt: `name(argument,argument): description`."
     return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 
-HOW_TO_CALL = {"hermes": '<tool_call>{"name":..,"arguments":{..}}</tool_call>', "json": '{"name":..,"arguments":{..}}', "llama": '{"name":..,"parameters":{..}}',
-               "mistral": '[TOOL_CALLS] [{"name":..,"arguments":{..}}]', "pythonic": "[name(argument=value)]",
-               "xml": "<tool_call><function=name><parameter=argument>value</parameter></function></tool_call>"}  # by form
+
+HOW_TO_CALL = {
+    "hermes": '<tool_call>{"name":..,"arguments":{..}}</tool_call>',
+    "json": '{"name":..,"arguments":{..}}',
+    "llama": '{"name":..,"parameters":{..}}',
+    "mistral": '[TOOL_CALLS] [{"name":..,"arguments":{..}}]',
+    "pythonic": "[name(argument=value)]",
+    "xml": "<tool_call><function=name><parameter=argument>value</parameter></function></tool_call>",
+}  # by form
 HOW_TO_END = "<answer>value; value</answer> or <answer>unknown</answer>"
+
 
 def lists_tools(task: Task) -> bool:
     "Whether the prompt of a task lists its tools, in the compact form."
     system = "\n".join(message["content"] for message in task.prompt if message["role"] == "system")
     return all(f"{tool.name}({','.join(tool.arguments)})" in system for tool in task.tools)
 
+
 def prompt_messages(
     task: Task,
     form: str = "hermes",  # of calls, one of FORMS
 ) -> list[dict]:
-    "The messages that an episode begins with; a prompt that does not list the task's tools gets a compact list in its system message."
+    """The messages that an episode begins with; a prompt that does not list the task's tools gets a compact list in its
+    system message."""
     messages = [dict(message) for message in task.prompt]
-    if lists_tools(task): return messages
+    if lists_tools(task):
+        return messages
     system = "\n".join(message["content"] for message in messages if message["role"] == "system")
-    listed = "\n".join(part for part in (system, "Tools:", tool_prompt(task.tools), f"Call: {HOW_TO_CALL[form]}", f"End: {HOW_TO_END}") if part)
+    listed = "\n".join(
+        part
+        for part in (system, "Tools:", tool_prompt(task.tools), f"Call: {HOW_TO_CALL[form]}", f"End: {HOW_TO_END}")
+        if part
+    )
     return [{"role": "system", "content": listed}, *(message for message in messages if message["role"] != "system")]
+
 
 def tool_schema(
     tool: OfferedTool,
     description: str = "",  # as the server describes it; used where the task has no words of its own
-    parameters: dict | None = None,  # the server's JSON schema of the real arguments; None takes what the tool knows of it
+    parameters: dict
+    | None = None,  # the server's JSON schema of the real arguments; None takes what the tool knows of it
 ) -> dict:  # as chat templates take it
     "A tool as JSON schema in shown names; arguments that the task fixes are left out."
     known = parameters or tool.parameters
     text = description if description.strip().startswith(tool.description) else tool.description
     properties, required = known.get("properties", {}), known.get("required", [])
     shown = {name: properties.get(real, {"type": "string"}) for name, real in tool.arguments.items()}
-    schema = {"type": "object", "properties": shown, "required": [name for name, real in tool.arguments.items() if real in required]}
+    schema = {
+        "type": "object",
+        "properties": shown,
+        "required": [name for name, real in tool.arguments.items() if real in required],
+    }
     schema |= {name: known[name] for name in ("$defs", "definitions") if name in known}
     return {"type": "function", "function": {"name": tool.name, "description": text, "parameters": schema}}
+
 
 def observation(content: str) -> dict:
     "A tool's reply as a message."
     return {"role": "tool", "content": content}
 
 # %% ../../nbs/04_env/00_action.ipynb #486c4c3b
-ARGUMENT_ALIASES = {"python_code": "code", "source_code": "code", "script": "code", "from": "from_", "from_date": "from_", "to_date": "to"}
+ARGUMENT_ALIASES = {
+    "python_code": "code",
+    "source_code": "code",
+    "script": "code",
+    "from": "from_",
+    "from_date": "from_",
+    "to_date": "to",
+}
+
 
 def _real_argument(tool: OfferedTool, shown: str) -> str | None:
     "The real name of an argument as the policy wrote it; None if the tool does not have it."
-    if shown in tool.arguments: return tool.arguments[shown]
+    if shown in tool.arguments:
+        return tool.arguments[shown]
     alias = ARGUMENT_ALIASES.get(shown)
     return alias if alias and tool.arguments.get(alias) == alias else None
 
-def _short(name: str) -> str: return name if len(name) <= 40 else name[:40] + "..."
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:40] + "..."
+
 
 def resolve(
     call: Call,  # what the policy wrote
@@ -434,40 +613,67 @@ def resolve(
 ) -> tuple[str, str, dict] | str:  # (server, tool, real arguments), or one sentence on what is wrong
     "Translates a call. Arguments that the task fixes are filled in and cannot be overridden."
     tool = next((tool for tool in offered if tool.name == call.name), None)
-    if tool is None: return f"there is no tool named {_short(call.name)}; the tools are {', '.join(tool.name for tool in offered)}"
+    if tool is None:
+        return f"there is no tool named {_short(call.name)}; the tools are {', '.join(tool.name for tool in offered)}"
     arguments = {}
     for shown, value in call.arguments.items():
         real = _real_argument(tool, shown)
-        if real is None: return f"{tool.name} has no argument {_short(shown)}; it takes {', '.join(tool.arguments) or 'none'}"
-        if real in arguments: return f"{tool.name} was given {_short(shown)} twice"
+        if real is None:
+            return f"{tool.name} has no argument {_short(shown)}; it takes {', '.join(tool.arguments) or 'none'}"
+        if real in arguments:
+            return f"{tool.name} was given {_short(shown)} twice"
         arguments[real] = value
     return tool.server, tool.tool, {**arguments, **tool.fixed}
 
 # %% ../../nbs/04_env/00_action.ipynb #6dc29c48
 def _python_text(value: Any) -> str:
     "A value as a Python literal, texts in JSON's quotes."
-    if isinstance(value, dict): return "{" + ", ".join(f"{_json_text(key)}: {_python_text(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list): return "[" + ", ".join(map(_python_text, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json_text(key)}: {_python_text(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_python_text, value)) + "]"
     return str(value) if isinstance(value, bool | None) else _json_text(value)
+
 
 def _xml_text(call: Call) -> str:
     "A call as Qwen3-Coder writes it."
-    parts = [f"<parameter={name}>\n{value if isinstance(value, str) else _json_text(value)}\n</parameter>\n" for name, value in call.arguments.items()]
+    parts = [
+        f"<parameter={name}>\n{value if isinstance(value, str) else _json_text(value)}\n</parameter>\n"
+        for name, value in call.arguments.items()
+    ]
     return f"<tool_call>\n<function={call.name}>\n{''.join(parts)}</function>\n</tool_call>"
+
 
 def render_calls(
     calls: list[Call],  # of one turn
     form: str = "hermes",  # one of FORMS
 ) -> str:
     "Calls as the policy is taught to write them."
-    def body(call: Call, key: str = "arguments") -> str: return _json_text({"name": call.name, key: call.arguments})
-    if form == "hermes": return "".join(f"<tool_call>{body(call)}</tool_call>" for call in calls)
-    if form == "json": return "\n".join(map(body, calls))
-    if form == "llama": return "; ".join(body(call, "parameters") for call in calls)
-    if form == "mistral": return f"[TOOL_CALLS] [{', '.join(map(body, calls))}]"
-    if form == "xml": return "\n".join(map(_xml_text, calls))
-    if form == "pythonic": return "[" + ", ".join(f"{call.name}({', '.join(f'{name}={_python_text(value)}' for name, value in call.arguments.items())})" for call in calls) + "]"
+
+    def body(call: Call, key: str = "arguments") -> str:
+        return _json_text({"name": call.name, key: call.arguments})
+
+    if form == "hermes":
+        return "".join(f"<tool_call>{body(call)}</tool_call>" for call in calls)
+    if form == "json":
+        return "\n".join(map(body, calls))
+    if form == "llama":
+        return "; ".join(body(call, "parameters") for call in calls)
+    if form == "mistral":
+        return f"[TOOL_CALLS] [{', '.join(map(body, calls))}]"
+    if form == "xml":
+        return "\n".join(map(_xml_text, calls))
+    if form == "pythonic":
+        return (
+            "["
+            + ", ".join(
+                f"{call.name}({', '.join(f'{name}={_python_text(value)}' for name, value in call.arguments.items())})"
+                for call in calls
+            )
+            + "]"
+        )
     raise ValueError(f"{form!r} is not a form of calls; there are {', '.join(FORMS)}.")
+
 
 def render_call(
     call: Call,
@@ -476,6 +682,7 @@ def render_call(
     "A call as the policy is taught to write it."
     return render_calls([call], form)
 
+
 def render_answer(values: Iterable) -> str:
     "A final answer as the policy is taught to write it: values in the order asked for."
     return f"<answer>{'; '.join(map(str, values))}</answer>"
@@ -483,39 +690,64 @@ def render_answer(values: Iterable) -> str:
 # %% ../../nbs/04_env/00_action.ipynb #6cdd3f04
 LONGEST = 1000  # characters; a larger `maxLength` is not part of a pattern, which would grow with it
 _CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # of a text in JSON
-_VALUES = {"number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}  # by type of the schema
+_VALUES = {
+    "number": r"-?[0-9]+(\.[0-9]+)?",
+    "integer": "-?[0-9]+",
+    "boolean": "true|false",
+    "null": "null",
+}  # by type of the schema
+
 
 def _escaped_pattern(text: str) -> str:
     "A text as a regular expression."
     return re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
 
+
 def _value_pattern(schema: dict, form: str) -> str:
-    "A value that the schema lists, or one of its type and length; where it names none of the simple types, a text, a number, true, false or null."
+    """A value that the schema lists, or one of its type and length; where it names none of the simple types, a text, a
+    number, true, false or null."""
     if listed := schema.get("enum"):
-        def text(value): return value if form == "xml" and isinstance(value, str) else _python_text(value) if form == "pythonic" else _json_text(value)
+
+        def text(value):
+            return (
+                value
+                if form == "xml" and isinstance(value, str)
+                else _python_text(value)
+                if form == "pythonic"
+                else _json_text(value)
+            )
+
         return f"({'|'.join(_escaped_pattern(text(value)) for value in listed)})"
     longest = schema.get("maxLength")
     times = f"{{0,{longest}}}" if isinstance(longest, int) and longest <= LONGEST else "*"
-    if form == "xml": return "[^<]" + times
+    if form == "xml":
+        return "[^<]" + times
     kind = schema.get("type")
     kinds = [kind] if isinstance(kind, str) else kind or []
     values = _VALUES | {"string": f'"{_CHARACTER}{times}"'}
-    pattern = "|".join(values[kind] for kind in kinds if kind in values) or "|".join(values[kind] for kind in ("string", "number", "boolean", "null"))
+    pattern = "|".join(values[kind] for kind in kinds if kind in values) or "|".join(
+        values[kind] for kind in ("string", "number", "boolean", "null")
+    )
     return f"({pattern.replace('true|false', 'True|False').replace('null', 'None') if form == 'pythonic' else pattern})"
+
 
 def call_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
 ) -> str:  # a regular expression
-    "One call of an offered tool with all its arguments, as `render_call` writes it; values have the type that the tool's schema gives them."
+    """One call of an offered tool with all its arguments, as `render_call` writes it; values have the type that the
+    tool's schema gives them."""
     patterns = []
     for tool in offered:
-        text = _escaped_pattern(render_call(Call(tool.name, {name: f"@@{i}@@" for i, name in enumerate(tool.arguments)}), form))
+        text = _escaped_pattern(
+            render_call(Call(tool.name, {name: f"@@{i}@@" for i, name in enumerate(tool.arguments)}), form)
+        )
         for i, real in enumerate(tool.arguments.values()):
             schema = tool.parameters.get("properties", {}).get(real, {})
             text = text.replace(f"@@{i}@@" if form == "xml" else f'"@@{i}@@"', _value_pattern(schema, form))
         patterns.append(text)
     return f"({'|'.join(patterns)})"
+
 
 def turn_pattern(
     offered: list[OfferedTool],

@@ -28,12 +28,15 @@ mark_player()
 @dataclass(frozen=True)
 class Step:
     "The result of one turn."
+
     observations: list[dict]  # [{"role": "tool", "content": ...}], one per call
     done: bool  # whether the episode has ended
+
 
 @dataclass(frozen=True)
 class Outcome:
     "A finished episode."
+
     reward: float | None  # None: it cannot be known, and the episode is left out
     rewards: dict[str, list[tuple[int, float]]]  # term -> [(turn, weighted value)]
     success: bool  # whether the task was done
@@ -46,21 +49,28 @@ class Outcome:
 # %% ../../nbs/04_env/03_episode.ipynb #2ddcea25
 CUT = "\n[cut: "  # begins the note under a result that is not shown whole
 
+
 def cut_result(text: str, limit: int) -> str:
     "The first `limit` characters of a result, and a note if there were more."
     return text if len(text) <= limit else f"{text[:limit]}{CUT}the first {limit} of {len(text)} characters]"
+
 
 def _in_shown_names(text: str, tool: OfferedTool) -> str:
     "A refusal in the names the policy was shown."
     shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
     shown = {real: name for real, name in shown.items() if real != name}
-    if not shown: return text
+    if not shown:
+        return text
     return re.sub(rf"\b(?:{'|'.join(map(re.escape, shown))})\b", lambda found: shown[found[0]], text)
+
 
 def state_text(result: ToolResult) -> str:
     "What a reading tool says of the state; of a list, whose items have a block each in the content, the list as JSON."
-    items = result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
+    items = (
+        result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
+    )
     return json.dumps(items, ensure_ascii=False) if isinstance(items, list) else result.content
+
 
 def servers_of(task: Task) -> list[str]:
     "The servers an episode needs: those of its tools, and the one that its state is read from."
@@ -69,29 +79,43 @@ def servers_of(task: Task) -> list[str]:
 # %% ../../nbs/04_env/03_episode.ipynb #166c503d
 class Episode:
     "One attempt at one task."
+
     def __init__(
         self,
         task: Task,  # the task to attempt
         pool: Pool,  # open; the sessions are leased from it
         weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
-        max_result_chars: int = 0,  # characters of a tool result that the policy sees; 0: as many as its server's description says
+        # characters of a tool result that the policy sees; 0: as many as its server's description says
+        max_result_chars: int = 0,
         form: str = "hermes",  # how the policy writes calls, as `parse_action` takes it
     ):
-        self.task, self.pool, self.weights, self.max_result_chars, self.form = task, pool, weights, max_result_chars, form
+        self.task, self.pool, self.weights, self.max_result_chars, self.form = (
+            task,
+            pool,
+            weights,
+            max_result_chars,
+            form,
+        )
         self.record, self.end, self.calls_of = Record(), "", Counter()
         self._lease: Lease | None = None
         self._outcome: Outcome | None = None
 
     @property
-    def done(self) -> bool: return bool(self.end)
+    def done(self) -> bool:
+        return bool(self.end)
 
     async def start(self) -> list[dict]:
         "Leases the sessions and reads the state that a task may change; returns the prompt's messages."
-        if self._lease is not None or self.done: raise RuntimeError("an episode starts once; make a new one")
-        try: self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
-        except SessionError as e: self._abort(f"{e.fault}: {e}")
-        if self._lease is not None and not self.task.tools: self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
-        if self._lease is not None and self.task.success["kind"] == "state": self.record.state_before = await self._read_state(self._lease)
+        if self._lease is not None or self.done:
+            raise RuntimeError("an episode starts once; make a new one")
+        try:
+            self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
+        except SessionError as e:
+            self._abort(f"{e.fault}: {e}")
+        if self._lease is not None and not self.task.tools:
+            self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
+        if self._lease is not None and self.task.success["kind"] == "state":
+            self.record.state_before = await self._read_state(self._lease)
         return prompt_messages(self.task, self.form)
 
     async def step(
@@ -101,11 +125,14 @@ class Episode:
         forced: bool = False,  # the turn was written for the policy
     ) -> Step:
         "Plays one turn."
-        if self.done: return Step([], True)
-        if self._lease is None: raise RuntimeError("start the episode before its first step")
+        if self.done:
+            return Step([], True)
+        if self._lease is None:
+            raise RuntimeError("start the episode before its first step")
         turn = self.record.turns
         self.record.turns += 1
-        if forced: self.record.forced.append(turn)
+        if forced:
+            self.record.forced.append(turn)
         if truncated:
             self.end = "truncated"
             return Step([], True)
@@ -128,7 +155,8 @@ class Episode:
                 if self.end != "aborted" and self._lease is not None and needs_state(self.task, self.record):
                     self.record.state = await self._read_state(self._lease)
                     self.record.state_refused = self.record.state is None
-            finally: await self._release()
+            finally:
+                await self._release()
             self._outcome = self._score()
         return self._outcome
 
@@ -137,12 +165,14 @@ class Episode:
         return self
 
     async def __aexit__(self, kind, error, trace) -> None:
-        if error is not None: self._abort(f"the episode was interrupted ({kind.__name__})")
+        if error is not None:
+            self._abort(f"the episode was interrupted ({kind.__name__})")
         await self.finish()
 
     def _abort(self, reason: str) -> None:
         "Ends the episode for a reason that is not the policy's; it will have no reward."
-        if not self.done: self.end, self.record.fault = "aborted", reason
+        if not self.done:
+            self.end, self.record.fault = "aborted", reason
 
     async def _carry_out(self, action: Action, turn: int) -> list[dict]:
         "Carries out one turn; returns its observations."
@@ -157,31 +187,49 @@ class Episode:
 
     async def _make_calls(self, calls: list[Call], turn: int) -> list[ToolEvent]:
         "Makes calls at the same time and records them in their order; a fault among them ends the episode."
-        if self._lease is None: raise RuntimeError("start the episode before its first call")
+        if self._lease is None:
+            raise RuntimeError("start the episode before its first call")
         lease = self._lease
         events = await together(lambda call: self._make_call(lease, call, turn), calls)
         self.record.events += events
         for event in events:
-            if event.fault: self._abort(f"{event.fault}: {event.server}.{event.tool}: {event.content[:200]}")
+            if event.fault:
+                self._abort(f"{event.fault}: {event.server}.{event.tool}: {event.content[:200]}")
         return events
 
     async def _make_call(self, lease: Lease, call: Call, turn: int) -> ToolEvent:
         "Resolves and makes one call."
         found = resolve(call, self.task.tools)
-        if isinstance(found, str): return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
+        if isinstance(found, str):
+            return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
-        if self._out_of_order(call.name): return ToolEvent(turn, call.name, server, tool, arguments, f"{call.name} is out of order at the moment; try again", is_error=True)
-        if self.form == "xml" and tool in lease.tools(server): arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
+        if self._out_of_order(call.name):
+            return ToolEvent(
+                turn,
+                call.name,
+                server,
+                tool,
+                arguments,
+                f"{call.name} is out of order at the moment; try again",
+                is_error=True,
+            )
+        if self.form == "xml" and tool in lease.tools(server):
+            arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await self._ask(lease, server, tool, arguments)
         text = cut_result(result.content, self.max_result_chars or self.pool.specs[server].max_result_chars)
-        if result.is_error: text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
-        return ToolEvent(turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds)
+        if result.is_error:
+            text = _in_shown_names(text, next(t for t in self.task.tools if t.name == call.name))
+        return ToolEvent(
+            turn, call.name, server, tool, arguments, text, result.is_error, result.fault or "", result.seconds
+        )
 
     async def _ask(self, lease: Lease, server: str, tool: str, arguments: dict) -> ToolResult:
         "Makes a call in the server's words; the result is in the task's."
         shown = {word: new for new, word in self.task.pseudonyms.items()}
         result = await lease.call(server, tool, with_words(arguments, self.task.pseudonyms))
-        return replace(result, content=with_words(result.content, shown), structured=with_words(result.structured, shown))
+        return replace(
+            result, content=with_words(result.content, shown), structured=with_words(result.structured, shown)
+        )
 
     def _out_of_order(self, name: str) -> bool:
         "Whether the task lets this call of a tool fail (`fails_first`)."
@@ -189,18 +237,22 @@ class Episode:
         return self.calls_of[name] <= next(tool for tool in self.task.tools if tool.name == name).fails_first
 
     async def _read_state(self, lease: Lease) -> str | None:
-        "Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to read."
+        """Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing
+        to read."""
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
-        if not result.fault: return None if result.is_error else state_text(result)
+        if not result.fault:
+            return None if result.is_error else state_text(result)
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None
 
     async def _release(self) -> None:
         "Gives the lease back once, also under cancellation."
         lease, self._lease = self._lease, None
-        if lease is None: return
-        with anyio.CancelScope(shield=True): await lease.release()
+        if lease is None:
+            return
+        with anyio.CancelScope(shield=True):
+            await lease.release()
 
     def _score(self) -> Outcome:
         "The outcome of the complete record."

@@ -38,7 +38,8 @@ def bare(
     name = re.sub(r"[^a-z0-9]+", "_", tool.lower())
     for prefix in prefixes:
         start = re.sub(r"[^a-z0-9]+", "_", prefix.lower()) + "_"
-        if name.startswith(start) and len(name) > len(start): return name.removeprefix(start)
+        if name.startswith(start) and len(name) > len(start):
+            return name.removeprefix(start)
     return name
 
 
@@ -49,13 +50,25 @@ def find_tool(
     names: dict[str, str],  # old name of a server -> its name here
 ) -> tuple[str, str]:  # server, tool
     "The tool that is meant. Raises `TaskError`, without the row's name."
-    if server not in ("", *served): raise TaskError(f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name here, data.server_names can say so.")
+    if server not in ("", *served):
+        raise TaskError(
+            f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name "
+            "here, data.server_names can say so."
+        )
     places = [server] if server else list(served)
     exact = [(place, tool) for place in places if tool in served[place]]
-    found = exact or [(place, real) for place in places for real in served[place] if _same_tool(place, real, tool, names)]
-    if len(found) == 1: return found[0]
-    if found: raise TaskError(f"{tool!r} could be {' or '.join(map('.'.join, found))}; write server.tool.")
-    raise TaskError(f"the server {server!r} has no tool {tool!r}{nearest(tool, served[server])}" if server else f"no server has a tool {tool!r}{nearest(tool, sum(map(list, served.values()), []))}")
+    found = exact or [
+        (place, real) for place in places for real in served[place] if _same_tool(place, real, tool, names)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise TaskError(f"{tool!r} could be {' or '.join(map('.'.join, found))}; write server.tool.")
+    raise TaskError(
+        f"the server {server!r} has no tool {tool!r}{nearest(tool, served[server])}"
+        if server
+        else f"no server has a tool {tool!r}{nearest(tool, sum(map(list, served.values()), []))}"
+    )
 
 
 def _same_tool(server: str, real: str, written: str, names: dict[str, str]) -> bool:
@@ -77,7 +90,9 @@ def offered(servers: list[str], served: Served) -> list[OfferedTool]:
         for name, tool in served[server].items():
             arguments = {argument: argument for argument in tool.input_schema.get("properties", {})}
             shown = name if times[name] == 1 else f"{server}_{name}"
-            tools.append(OfferedTool(server, name, shown, first_line(tool.description), arguments, parameters=tool.input_schema))
+            tools.append(
+                OfferedTool(server, name, shown, first_line(tool.description), arguments, parameters=tool.input_schema)
+            )
     return tools
 
 
@@ -87,15 +102,18 @@ def _real_params(params: dict, server: str, tool: str, served: Served) -> dict:
     found = {}
     for name, value in params.items():
         real = name if name in known else ARGUMENT_ALIASES.get(name, name)
-        if real not in known: raise TaskError(f"params.{name}: the tool {tool!r} has no argument {name!r}{nearest(name, known)}")
+        if real not in known:
+            raise TaskError(f"params.{name}: the tool {tool!r} has no argument {name!r}{nearest(name, known)}")
         found[real] = [value] if known[real].get("type") == "array" and not isinstance(value, list) else value
     return found
 
 
 def _real_call(call: dict, served: Served, names: dict[str, str]) -> dict:
     "A call of a real tool, with its arguments."
-    try: server, tool = find_tool(call["server"], call["tool"], served, names)
-    except TaskError as error: raise TaskError(f"{'tool' if call['server'] in ('', *served) else 'server'}: {error}") from None
+    try:
+        server, tool = find_tool(call["server"], call["tool"], served, names)
+    except TaskError as error:
+        raise TaskError(f"{'tool' if call['server'] in ('', *served) else 'server'}: {error}") from None
     return call | {"server": server, "tool": tool, "params": _real_params(call["params"], server, tool, served)}
 
 
@@ -103,8 +121,10 @@ def _real_check(check: dict, served: Served, names: dict[str, str]) -> dict:
     "A state check of real tools. Raises `TaskError` with the field's name first."
     found = dict(check)
     for name in ("write_tool", "tool"):
-        try: found["server"], found[name] = find_tool(check["server"], check[name], served, names)
-        except TaskError as error: raise TaskError(f"{name}: {error}") from None
+        try:
+            found["server"], found[name] = find_tool(check["server"], check[name], served, names)
+        except TaskError as error:
+            raise TaskError(f"{name}: {error}") from None
     return found | {"params": _real_params(check["params"], found["server"], found["tool"], served)}
 
 
@@ -115,12 +135,17 @@ def offer_tools(
     where: str = "",  # the row, for the error
 ) -> Task:  # complete
     "Give a task all tools of its servers, if it lists none. Raises `TaskError`, which names the row and the field."
-    if task.tools or not task.all_tools_of: return task
+    if task.tools or not task.all_tools_of:
+        return task
     servers = list(served) if "*" in task.all_tools_of else task.all_tools_of
     field = "extra_info.all_tools_of"
     try:
         for server in servers:
-            if server not in served: raise TaskError(f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name here, data.server_names can say so.")
+            if server not in served:
+                raise TaskError(
+                    f"the server {server!r} is not configured{nearest_server(server, served)} If it has another "
+                    "name here, data.server_names can say so."
+                )
         calls = []
         for i, call in enumerate(task.tool_sequence):
             field = f"tool_sequence[{i}]"
@@ -128,10 +153,15 @@ def offer_tools(
         success, field = dict(task.success), "success.must_call_tool"
         if task.success["kind"] == "calls":
             wanted = (name.rpartition(".") for name in task.success["must_call_tool"])
-            success["must_call_tool"] = [".".join(find_tool(server, tool, served, names or {})) for server, _, tool in wanted]
+            success["must_call_tool"] = [
+                ".".join(find_tool(server, tool, served, names or {})) for server, _, tool in wanted
+            ]
         field = "state_check"
         check = task.state_check and _real_check(task.state_check, served, names or {})
-    except TaskError as error: raise TaskError(f"{where or task.task_id}: {field}{'.' if field[-1] == ']' or field == 'state_check' else ': '}{error}") from None
+    except TaskError as error:
+        raise TaskError(
+            f"{where or task.task_id}: {field}{'.' if field[-1] == ']' or field == 'state_check' else ': '}{error}"
+        ) from None
     return replace(task, tools=offered(servers, served), tool_sequence=calls, success=success, state_check=check)
 
 # %% ../../nbs/04_env/02_offer.ipynb #607872eb
@@ -142,14 +172,18 @@ _function = re.compile(r"(first|last|safe_attr)\(([^,()]+)(?:,\s*[\"']?(\w+)[\"'
 def values_named(value: Any, name: str) -> Iterator[Any]:
     "All values that stand under a key, however deep."
     if isinstance(value, dict):
-        if name in value: yield value[name]
-        for part in value.values(): yield from values_named(part, name)
+        if name in value:
+            yield value[name]
+        for part in value.values():
+            yield from values_named(part, name)
     elif isinstance(value, list):
-        for part in value: yield from values_named(part, name)
+        for part in value:
+            yield from values_named(part, name)
 
 # %% ../../nbs/04_env/02_offer.ipynb #159d8f11
 class References:
     "The results of a task's earlier calls, and the names that its notes give to parts of them."
+
     def __init__(self, task: Task):
         self.facts: dict = task.final_reference.get("facts", {})
         self.results: dict[str, Any] = {}  # step -> result
@@ -157,8 +191,10 @@ class References:
 
     def add(self, call: dict, result: ToolResult) -> None:
         "Remember a call's result and what its notes name."
-        try: value = json.loads(result.content)
-        except ValueError: value = result.structured if result.structured is not None else result.content
+        try:
+            value = json.loads(result.content)
+        except ValueError:
+            value = result.structured if result.structured is not None else result.content
         self.results[str(call["step"])] = value
         wanted = call.get("analysis_requirements")
         for note in [*wanted.get("extract", []), *wanted.get("compute", [])] if isinstance(wanted, dict) else []:
@@ -168,7 +204,8 @@ class References:
     def value(self, reference: str, seen: tuple = ()) -> Any:
         "The value of a reference, or MISSING."
         head, rest = re.match(r"(\w+)(.*)", reference).groups()
-        if step := re.fullmatch(r"step_?(\d+)", head): return follow(self.results.get(step[1], MISSING), rest)
+        if step := re.fullmatch(r"step_?(\d+)", head):
+            return follow(self.results.get(step[1], MISSING), rest)
         value = self.noted(head, seen) if head in self.notes and head not in seen else MISSING
         if value is MISSING:
             found = [value for result in self.results.values() for value in values_named(result, head)]
@@ -181,23 +218,34 @@ class References:
         result, expression = self.notes[name]
         if found := _function.fullmatch(expression):
             inner = self.value(found[2].strip(), (*seen, name)) if re.match(r"[A-Za-z_]", found[2].strip()) else MISSING
-            if found[1] == "safe_attr": return follow(inner, f"{found[3]}{found[4]}")
-            if not isinstance(inner, list) or not inner: return MISSING
+            if found[1] == "safe_attr":
+                return follow(inner, f"{found[3]}{found[4]}")
+            if not isinstance(inner, list) or not inner:
+                return MISSING
             return follow(inner[0 if found[1] == "first" else -1], found[4])
         value = follow(result, expression) if re.fullmatch(r"[\w.\[\]]+", expression) else MISSING
-        if value is MISSING and expression != name and re.match(r"[A-Za-z_]", expression): return self.value(expression, (*seen, name)) if REFERENCE.fullmatch("${" + expression + "}") else MISSING
+        if value is MISSING and expression != name and re.match(r"[A-Za-z_]", expression):
+            return self.value(expression, (*seen, name)) if REFERENCE.fullmatch("${" + expression + "}") else MISSING
         return value
 
     def filled(self, value: Any, field: str) -> Any:
         "A JSON value with its references replaced. Raises `TaskError`, which names the field and the reference."
-        if isinstance(value, dict): return {name: self.filled(part, f"{field}.{name}") for name, part in value.items()}
-        if isinstance(value, list): return [self.filled(part, f"{field}[{i}]") for i, part in enumerate(value)]
-        if not isinstance(value, str): return value
+        if isinstance(value, dict):
+            return {name: self.filled(part, f"{field}.{name}") for name, part in value.items()}
+        if isinstance(value, list):
+            return [self.filled(part, f"{field}[{i}]") for i, part in enumerate(value)]
+        if not isinstance(value, str):
+            return value
         found = {}
         for reference in REFERENCE.findall(value):
             found[reference] = self.value(reference)
-            if found[reference] is MISSING: raise TaskError(f"{field}: no earlier result and no recorded fact gives ${{{reference}}}; write the value, or leave the row out.")
-        if whole := REFERENCE.fullmatch(value): return found[whole[1]]
+            if found[reference] is MISSING:
+                raise TaskError(
+                    f"{field}: no earlier result and no recorded fact gives ${{{reference}}}; write the value, or "
+                    "leave the row out."
+                )
+        if whole := REFERENCE.fullmatch(value):
+            return found[whole[1]]
         return REFERENCE.sub(lambda reference: str(found[reference[1]]), value)
 
 # %% ../../nbs/04_env/02_offer.ipynb #722c7770
@@ -209,7 +257,10 @@ def has_references(value: Any) -> bool:
 def _with_texts(params: dict, schema: dict) -> dict:
     "Arguments in which a number that a result gave is a text where the tool takes texts."
     texts = {name for name, part in schema.get("properties", {}).items() if part.get("type") == "string"}
-    return {name: str(value) if name in texts and isinstance(value, (int, float)) and not isinstance(value, bool) else value for name, value in params.items()}
+    return {
+        name: str(value) if name in texts and isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        for name, value in params.items()
+    }
 
 
 async def fill_references(
@@ -221,15 +272,20 @@ async def fill_references(
     open_calls = [i for i, call in enumerate(task.tool_sequence) if has_references(call["params"])]
     references, calls = References(task), list(task.tool_sequence)
     try:
-        for i, call in enumerate(calls[:max(open_calls, default=-1) + 1]):
+        for i, call in enumerate(calls[: max(open_calls, default=-1) + 1]):
             params = references.filled(call["params"], f"tool_sequence[{i}].params")
             calls[i] = call | {"params": _with_texts(params, lease.tools(call["server"])[call["tool"]].input_schema)}
-            if i == open_calls[-1]: break
+            if i == open_calls[-1]:
+                break
             result = await lease.call(call["server"], call["tool"], calls[i]["params"])
             if (result.fault or result.is_error) and not call.get("expect_error"):
-                raise TaskError(f"tool_sequence[{i}]: the call failed, so that later calls lack its result: {result.content[:200]!r}")
+                raise TaskError(
+                    f"tool_sequence[{i}]: the call failed, so that later calls lack its result: "
+                    f"{result.content[:200]!r}"
+                )
             references.add(call, result)
-    except TaskError as error: raise TaskError(f"{where or task.task_id}: {error}") from None
+    except TaskError as error:
+        raise TaskError(f"{where or task.task_id}: {error}") from None
     return replace(task, tool_sequence=calls)
 
 
@@ -237,9 +293,15 @@ async def complete_task(task: Task, pool: Pool, names: dict[str, str], where: st
     "One complete task."
     servers = list(pool.specs) if "*" in task.servers else task.servers
     lacks_tools, lacks_values = not task.tools, any(has_references(call["params"]) for call in task.tool_sequence)
-    if not lacks_tools and not (lacks_values and task.all_tools_of): return task
+    if not lacks_tools and not (lacks_values and task.all_tools_of):
+        return task
     for server in servers:
-        if server not in pool.specs: raise TaskError(f"{where}: extra_info.all_tools_of: the server {server!r} is not configured{nearest_server(server, pool.specs)} If it has another name here, data.server_names can say so.")
+        if server not in pool.specs:
+            raise TaskError(
+                f"{where}: extra_info.all_tools_of: the server {server!r} is not "
+                f"configured{nearest_server(server, pool.specs)} If it has another name here, data.server_names "
+                "can say so."
+            )
     async with await pool.lease(servers) as lease:
         task = offer_tools(task, {server: lease.tools(server) for server in servers}, names, where)
         return await fill_references(task, lease, where) if lacks_values else task
@@ -252,17 +314,21 @@ async def complete_tasks(
     names: dict[str, str] | None = None,  # old name of a server -> its name here
     at_once: int = 8,  # tasks whose calls are made at the same time
 ) -> list[Task]:
-    "The tasks of a file, complete; those that list their tools are the same objects. Raises `TaskError`, which names row and field."
+    """The tasks of a file, complete; those that list their tools are the same objects. Raises `TaskError`, which names
+    row and field."""
     done = []
     for start in range(0, len(tasks), at_once):
-        part = enumerate(tasks[start:start + at_once], start)
+        part = enumerate(tasks[start : start + at_once], start)
         done += await together(lambda item: complete_task(item[1], pool, names or {}, f"{path} row {item[0]}"), part)
     return done
 
 
 def complete_tasks_sync(*args, **kwargs) -> list[Task]:
     "`complete_tasks` for a pool that was opened with `open()`."
-    async def run(): return await complete_tasks(*args, **kwargs)
+
+    async def run():
+        return await complete_tasks(*args, **kwargs)
+
     return run_sync(run)
 
 # %% ../../nbs/04_env/02_offer.ipynb #49f86f68
@@ -274,44 +340,60 @@ def with_words(
     words: dict[str, str],  # word -> what stands in its place
 ) -> Any:
     "A JSON value with whole words of its texts replaced; keys stay as they are."
-    if not words: return value
-    if isinstance(value, dict): return {key: with_words(part, words) for key, part in value.items()}
-    if isinstance(value, list): return [with_words(part, words) for part in value]
+    if not words:
+        return value
+    if isinstance(value, dict):
+        return {key: with_words(part, words) for key, part in value.items()}
+    if isinstance(value, list):
+        return [with_words(part, words) for part in value]
     return WORD.sub(lambda word: words.get(word[0], word[0]), value) if isinstance(value, str) else value
 
 
 def words_in(value: Any) -> Iterator[str]:
     "The words of all texts in a JSON value, keys left out."
-    if isinstance(value, str): yield from WORD.findall(value)
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (): yield from words_in(part)
+    if isinstance(value, str):
+        yield from WORD.findall(value)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from words_in(part)
 
 
 def keys_in(value: Any) -> Iterator[str]:
     "The keys of all objects in a JSON value."
-    if isinstance(value, dict): yield from value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (): yield from keys_in(part)
+    if isinstance(value, dict):
+        yield from value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from keys_in(part)
 
 
 def pseudonym(word: str, rng: random.Random) -> str:
     "An invented word of the same form: digits for digits, vowels for vowels, capitals for capitals."
+
     def another(sign: str) -> str:
-        if sign.isdigit(): return rng.choice("0123456789")
+        if sign.isdigit():
+            return rng.choice("0123456789")
         new = rng.choice("aeiou" if sign.lower() in "aeiou" else "bcdfghjklmnpqrstvwxz")
         return new.upper() if sign.isupper() else new
+
     return "".join(map(another, word))
 
 
 def _looks_like_a_name(word: str) -> bool:
     "Whether a word has a letter and a capital or a digit, and is no time of day."
-    return len(word) > 2 and bool(re.search("[A-Za-z]", word) and re.search("[A-Z]|[0-9]", word)) and not re.fullmatch(r"\d+T\d+|\d+Z", word)
+    return (
+        len(word) > 2
+        and bool(re.search("[A-Za-z]", word) and re.search("[A-Z]|[0-9]", word))
+        and not re.fullmatch(r"\d+T\d+|\d+Z", word)
+    )
 
 
 def names_in_result(
     content: str,  # what a call gave
 ) -> set[str]:
     "The names and codes that stand in a result: of JSON in its texts, of other text only the words that have a digit."
-    try: value = json.loads(content)
-    except ValueError: return {word for word in WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return {word for word in WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
     return {word for word in words_in(value) if _looks_like_a_name(word)} - set(WORD.findall(" ".join(keys_in(value))))
 
 
@@ -324,19 +406,43 @@ def with_pseudonyms(
     check = task.state_check or {}
     changed = {name: check[name] for name in ("params", "contains", "equals") if name in check}
     asked = set(words_in([message["content"] for message in task.prompt]))
-    spoken_of = set(WORD.findall(json.dumps([[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools], ensure_ascii=False)))
-    otherwise = {word.lower() for word in asked}  # a name that the question writes in another way cannot be replaced there
-    handed_on = {word for word in words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])
-                 if _looks_like_a_name(word) and (word in asked or word.lower() not in otherwise)}
+    spoken_of = set(
+        WORD.findall(
+            json.dumps(
+                [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools],
+                ensure_ascii=False,
+            )
+        )
+    )
+    otherwise = {
+        word.lower() for word in asked
+    }  # a name that the question writes in another way cannot be replaced there
+    handed_on = {
+        word
+        for word in words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])
+        if _looks_like_a_name(word) and (word in asked or word.lower() not in otherwise)
+    }
     beside = {word for content in results for word in names_in_result(content) if word.lower() not in otherwise}
     rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
     for word in sorted((handed_on | beside) - spoken_of):
         taken = asked | spoken_of | handed_on | beside | set(shown.values())
         found = [new for new in (pseudonym(word, rng) for _ in range(20)) if new not in taken]
-        if found: shown[word] = found[0]
-    if not shown.keys() & handed_on: return task
-    known = {new: word for new, word in task.pseudonyms.items() if new not in shown} | {new: task.pseudonyms.get(word, word) for word, new in shown.items()}
+        if found:
+            shown[word] = found[0]
+    if not shown.keys() & handed_on:
+        return task
+    known = {new: word for new, word in task.pseudonyms.items() if new not in shown} | {
+        new: task.pseudonyms.get(word, word) for word, new in shown.items()
+    }
     sequence = [call | {"params": with_words(call["params"], shown)} for call in task.tool_sequence]
     success = task.success | ({"values": with_words(task.success["values"], shown)} if "values" in task.success else {})
-    return replace(task, task_id=f"{task.task_id}~{seed}", prompt=with_words(task.prompt, shown), tool_sequence=sequence, success=success, final_reference=with_words(task.final_reference, shown),
-                   state_check=task.state_check and check | with_words(changed, shown), pseudonyms=known)
+    return replace(
+        task,
+        task_id=f"{task.task_id}~{seed}",
+        prompt=with_words(task.prompt, shown),
+        tool_sequence=sequence,
+        success=success,
+        final_reference=with_words(task.final_reference, shown),
+        state_check=task.state_check and check | with_words(changed, shown),
+        pseudonyms=known,
+    )

@@ -30,7 +30,8 @@ from ..task import Task, TaskError
 # %% ../../nbs/04_env/05_preflight.ipynb #9b053cf7
 async def list_tools(pool: Pool) -> dict[str, dict[str, mcp_types.Tool]]:  # server -> real name -> tool
     "The tools of every server of a pool."
-    async with await pool.lease(list(pool.specs)) as lease: return {server: lease.tools(server) for server in lease.servers}
+    async with await pool.lease(list(pool.specs)) as lease:
+        return {server: lease.tools(server) for server in lease.servers}
 
 # %% ../../nbs/04_env/05_preflight.ipynb #489cd0ee
 def check_tool(
@@ -41,11 +42,15 @@ def check_tool(
     where: str,  # the task, for the error message
 ) -> None:
     "Raises `ConfigError` unless the server is configured and has the tool with these arguments."
-    if server not in served: raise ConfigError(f"{where}: the server {server!r} is not configured{nearest_server(server, served)}")
-    if tool not in served[server]: raise ConfigError(f"{where}: the server {server!r} has no tool {tool!r}{nearest(tool, served[server])}")
+    if server not in served:
+        raise ConfigError(f"{where}: the server {server!r} is not configured{nearest_server(server, served)}")
+    if tool not in served[server]:
+        raise ConfigError(f"{where}: the server {server!r} has no tool {tool!r}{nearest(tool, served[server])}")
     known = served[server][tool].input_schema.get("properties", {})
     for name in arguments:
-        if name not in known: raise ConfigError(f"{where}: the tool {tool!r} has no argument {name!r}{nearest(name, known)}")
+        if name not in known:
+            raise ConfigError(f"{where}: the tool {tool!r} has no argument {name!r}{nearest(name, known)}")
+
 
 def check_tasks(
     served: dict[str, dict[str, mcp_types.Tool]],  # what `list_tools` found
@@ -55,7 +60,8 @@ def check_tasks(
     "Raises `ConfigError` unless the servers have every tool that the tasks offer or read the state with."
     for i, task in enumerate(tasks):
         where = f"{path} row {i}, task {task.task_id}"
-        for offered in task.tools: check_tool(served, offered.server, offered.tool, [*offered.arguments.values(), *offered.fixed], where)
+        for offered in task.tools:
+            check_tool(served, offered.server, offered.tool, [*offered.arguments.values(), *offered.fixed], where)
         if check := task.state_check:
             check_tool(served, check["server"], check["tool"], check["params"], f"{where}, state_check")
             check_tool(served, check["server"], check["write_tool"], [], f"{where}, state_check")
@@ -63,23 +69,41 @@ def check_tasks(
 # %% ../../nbs/04_env/05_preflight.ipynb #9b457f2e
 def check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Task]) -> None:
     "Raises `ConfigError` if a held-out task is also a training task."
-    if cfg.train.steps == 0: return
+    if cfg.train.steps == 0:
+        return
     trained_on = {(task.question, *task.servers): task.task_id for task in train_tasks}
     for task in heldout_tasks:
         if twin := trained_on.get((task.question, *task.servers)):
-            raise ConfigError(f"{cfg.data.heldout}: task {task.task_id} is not held out; task {twin} of {cfg.data.train} asks the same question of the same servers")
+            raise ConfigError(
+                f"{cfg.data.heldout}: task {task.task_id} is not held out; task {twin} of {cfg.data.train} asks "
+                "the same question of the same servers"
+            )
 
 # %% ../../nbs/04_env/05_preflight.ipynb #611ed973
 def check_training(cfg: Config, train_tasks: list[Task]) -> None:
     "Raises `ConfigError` unless a family that exists has a weight."
     families = sorted({task.family for task in train_tasks})
     for family in cfg.train.family_weight:
-        if family not in families: raise ConfigError(f"train.family_weight: no task is of the family {family!r}{nearest(family, families)}")
+        if family not in families:
+            raise ConfigError(f"train.family_weight: no task is of the family {family!r}{nearest(family, families)}")
     if not any(cfg.train.family_weight.get(family, 1) for family in families):
         raise ConfigError("train.family_weight: every family has the weight 0, so there is nothing to learn from.")
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7942f5a9
-RESULT_FIELDS = ("mode", "model", "data", "seed", "steps", "wall_s", "warmstart", "difference", "reward_curve", "servers", "versions")  # fields of result.json besides the held-out sets
+RESULT_FIELDS = (
+    "mode",
+    "model",
+    "data",
+    "seed",
+    "steps",
+    "wall_s",
+    "warmstart",
+    "difference",
+    "reward_curve",
+    "servers",
+    "versions",
+)  # fields of result.json besides the held-out sets
+
 
 def name_heldout_sets(
     tasks: list[Task],
@@ -88,10 +112,16 @@ def name_heldout_sets(
     "A name for each held-out set. Raises `ConfigError` if it is the name of another field."
     sources = sorted({task.data_source for task in tasks})
     names = [source.split("/")[-1] for source in sources]
-    if len(set(names)) < len(names): names = list(sources)
-    if "heldout" not in names: names[0] = "heldout"
+    if len(set(names)) < len(names):
+        names = list(sources)
+    if "heldout" not in names:
+        names[0] = "heldout"
     for name in names:
-        if name in RESULT_FIELDS: raise ConfigError(f"{path}: a data_source cannot end in {name!r}, since result.json has a field of that name; give it another.")
+        if name in RESULT_FIELDS:
+            raise ConfigError(
+                f"{path}: a data_source cannot end in {name!r}, since result.json has a field of that name; give "
+                "it another."
+            )
     return dict(zip(names, sources))
 
 # %% ../../nbs/04_env/05_preflight.ipynb #08b21ed9
@@ -102,9 +132,11 @@ def holds(
     "Whether the results contain the fact, as text or as a number."
     return str(fact) in results or shows(results, fact)
 
+
 def playable(task: Task) -> bool:
     "Whether the oracle can play a task: one that asks for calls or for a change has to name the calls."
     return bool(task.tool_sequence) or task.success["kind"] in ("answer", "unknown")
+
 
 def pick_tasks(
     tasks: list[Task],
@@ -112,24 +144,34 @@ def pick_tasks(
 ) -> list[Task]:
     "Some tasks of every family, spread over the file."
     families: dict[str, list[Task]] = {}
-    for task in tasks: families.setdefault(task.family, []).append(task)
+    for task in tasks:
+        families.setdefault(task.family, []).append(task)
     picked = []
-    for family in families.values(): picked += family[::max(1, len(family) // per_family)][:per_family]
+    for family in families.values():
+        picked += family[:: max(1, len(family) // per_family)][:per_family]
     return picked
+
 
 @contextmanager
 def raised_in_tools() -> Iterator[list[str]]:
     "What tools of servers in this process raise meanwhile; the SDK logs it, and answers only that the tool failed."
     found, handler = [], logging.Handler(logging.ERROR)
+
     def keep(record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        while error is not None and error.__cause__ is not None: error = error.__cause__
-        if error is not None: found.append(f"{type(error).__name__}: {error}")
+        while error is not None and error.__cause__ is not None:
+            error = error.__cause__
+        if error is not None:
+            found.append(f"{type(error).__name__}: {error}")
+
     handler.emit = keep
     logger = logging.getLogger("mcp")
     logger.addHandler(handler)
-    try: yield found
-    finally: logger.removeHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
 
 def essence(
     output: str,  # the end of a server's error output, often a traceback
@@ -139,17 +181,20 @@ def essence(
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
     return " / ".join(dict.fromkeys(named or lines[-5:]))[-500:]
 
+
 def what_broke(
     event: ToolEvent,  # a call that failed
     pool: Pool,  # that served it
     raised: Iterable[str] = (),  # by tools in this process
 ) -> str:  # sentences; empty if the server said nothing besides the call's result
     "What the server wrote to its error output, or raised, and the variables that it misses."
-    if event.server not in pool.specs: return ""
+    if event.server not in pool.specs:
+        return ""
     output = pool.error_output(event.server)
     wrote = essence(output) or " / ".join(dict.fromkeys(raised))[-500:]
     missing = missing_variables(pool.specs[event.server], event.content + output)
     return (f" The server wrote: {wrote}." if wrote else "") + (f" {missing}" if missing else "")
+
 
 def solved(
     task: Task,
@@ -157,10 +202,14 @@ def solved(
 ) -> bool:
     "Whether the task's own calls earned 1 and gave its facts."
     results = " ".join(readable(event.content) for event in outcome.events if not event.is_error)
-    recorded = task.final_reference.get("facts")  # none where the answer was counted or compared, and stands in no result
+    recorded = task.final_reference.get(
+        "facts"
+    )  # none where the answer was counted or compared, and stands in no result
     facts = list(recorded.values()) if recorded is not None else task.success.get("values", [])
-    if task.success["kind"] == "calls" or not task.tool_sequence: facts = []  # recorded elsewhere, or nothing was looked up
+    if task.success["kind"] == "calls" or not task.tool_sequence:
+        facts = []  # recorded elsewhere, or nothing was looked up
     return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
+
 
 def check_outcome(
     task: Task,
@@ -170,12 +219,24 @@ def check_outcome(
     raised: Iterable[str] = (),  # by tools in this process
 ) -> None:
     "Raises `ConfigError` unless the task's own calls earned 1 and gave its facts."
-    if solved(task, outcome): return
+    if solved(task, outcome):
+        return
     event = next((event for event in outcome.events if not event.ok), outcome.events[-1] if outcome.events else None)
     broke = what_broke(event, pool, raised) if event and not event.ok else ""
-    why = f": {outcome.reason}." if outcome.reason else "." if broke else "; is it made for these servers and this servers.world_seed?"
-    call = f" The call {event.server}.{event.tool}({json.dumps(event.arguments)[:300]}) gave {event.content[:300]!r}." if event else ""
+    why = (
+        f": {outcome.reason}."
+        if outcome.reason
+        else "."
+        if broke
+        else "; is it made for these servers and this servers.world_seed?"
+    )
+    call = (
+        f" The call {event.server}.{event.tool}({json.dumps(event.arguments)[:300]}) gave {event.content[:300]!r}."
+        if event
+        else ""
+    )
     raise ConfigError(f"{path}, task {task.task_id}: its own tool calls do not give its answer{why}{call}{broke}")
+
 
 def play_some(
     pool: Pool,  # opened with `open()`
@@ -187,18 +248,23 @@ def play_some(
     "Raises `ConfigError` unless some tasks of each family are solved by their own calls."
     picked = pick_tasks(list(filter(playable, tasks)), per_family)
     for task in picked:
-        try: oracle_turns(task)
-        except TaskError as error: raise ConfigError(f"{path}, task {task.task_id}: {error}") from None
+        try:
+            oracle_turns(task)
+        except TaskError as error:
+            raise ConfigError(f"{path}, task {task.task_id}: {error}") from None
     for start in range(0, len(picked), at_once):
-        batch = picked[start:start + at_once]
-        with raised_in_tools() as raised: outcomes = play_all_sync("oracle", batch, pool)
-        for task, outcome in zip(batch, outcomes): check_outcome(task, outcome, path, pool, raised)
+        batch = picked[start : start + at_once]
+        with raised_in_tools() as raised:
+            outcomes = play_all_sync("oracle", batch, pool)
+        for task, outcome in zip(batch, outcomes):
+            check_outcome(task, outcome, path, pool, raised)
     return len(picked)
 
 # %% ../../nbs/04_env/05_preflight.ipynb #8f65909d
 @dataclass(frozen=True)
 class Failure:
     "A task that its own calls do not solve."
+
     task: Task
     outcome: Outcome | None  # None: the calls could not be made
     why: str  # one or more sentences
@@ -209,13 +275,25 @@ class Failure:
         lines = [f"{self.task.task_id} ({self.task.family}): {self.why}", f"  asks: {self.task.question[:300]}"]
         for event in self.outcome.events if self.outcome else []:
             ended = f"fault {event.fault}" if event.fault else "error" if event.is_error else "ok"
-            lines.append(f"  called {event.server}.{event.tool}({json.dumps(event.arguments, ensure_ascii=False)[:300]}) -> {ended}: {' '.join(event.content.split())[:300]}")
+            lines.append(
+                f"  called {event.server}.{event.tool}({json.dumps(event.arguments, ensure_ascii=False)[:300]}) "
+                f"-> {ended}: {' '.join(event.content.split())[:300]}"
+            )
         check = self.task.state_check or {}
-        wanted = {name: check[name] for name in ("path", "equals", "count", "contains", "function") if name in check} or self.task.success.get("values")
-        if wanted: lines.append(f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}" + (f"; answered: {self.outcome.answer}" if self.outcome and not self.task.state_check else ""))
-        if self.state: lines.append(f"  the state at the end: {self.state}")
-        if self.server_said: lines.append(f"  {self.server_said.strip()}")
+        wanted = {
+            name: check[name] for name in ("path", "equals", "count", "contains", "function") if name in check
+        } or self.task.success.get("values")
+        if wanted:
+            lines.append(
+                f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}"
+                + (f"; answered: {self.outcome.answer}" if self.outcome and not self.task.state_check else "")
+            )
+        if self.state:
+            lines.append(f"  the state at the end: {self.state}")
+        if self.server_said:
+            lines.append(f"  {self.server_said.strip()}")
         return "\n".join(lines)
+
 
 async def play_and_read(
     task: Task,  # complete
@@ -228,7 +306,10 @@ async def play_and_read(
             await episode.step(turns[min(played, len(turns) - 1)])
             played += 1
     outcome = await episode.finish()
-    return outcome, " ".join((episode.record.state or ("the reading tool refuses" if episode.record.state_refused else "")).split())[:300]
+    return outcome, " ".join(
+        (episode.record.state or ("the reading tool refuses" if episode.record.state_refused else "")).split()
+    )[:300]
+
 
 def check_all(
     pool: Pool,  # opened with `open()`
@@ -238,34 +319,53 @@ def check_all(
 ) -> list[Failure]:  # in the tasks' order
     "The tasks that their own calls do not solve; those that ask for a change and name no calls are left out."
     failures, tasks = [], list(filter(playable, tasks))
+
     async def play_one(task: Task) -> tuple[Outcome | None, str, str]:
-        try: outcome, state = await play_and_read(task, pool)
-        except TaskError as error: return None, "", f"{error}."
+        try:
+            outcome, state = await play_and_read(task, pool)
+        except TaskError as error:
+            return None, "", f"{error}."
         return outcome, state, ""
+
     for start in range(0, len(tasks), at_once):
-        batch = tasks[start:start + at_once]
-        with raised_in_tools() as raised: played = run_sync(together, play_one, batch)
+        batch = tasks[start : start + at_once]
+        with raised_in_tools() as raised:
+            played = run_sync(together, play_one, batch)
         for task, (outcome, state, why) in zip(batch, played):
-            if outcome and solved(task, outcome): continue
+            if outcome and solved(task, outcome):
+                continue
             broken = [event for event in outcome.events if not event.ok] if outcome else []
             said = what_broke(broken[0], pool, raised) if broken else ""
-            why = why or (f"{outcome.reason}." if outcome.reason else "a call failed." if broken else
-                          "the state is not as the task wants it." if task.state_check else "its calls do not give its answer; is it made for these servers and this servers.world_seed?")
+            why = why or (
+                f"{outcome.reason}."
+                if outcome.reason
+                else "a call failed."
+                if broken
+                else "the state is not as the task wants it."
+                if task.state_check
+                else "its calls do not give its answer; is it made for these servers and this servers.world_seed?"
+            )
             failures.append(Failure(task, outcome, why, said, state))
-        if progress: progress(min(start + at_once, len(tasks)), len(failures))
+        if progress:
+            progress(min(start + at_once, len(tasks)), len(failures))
     return failures
 
 # %% ../../nbs/04_env/05_preflight.ipynb #7297d6ba
 @dataclass(frozen=True)
 class PreflightReport:
     "What the checks found, for the run's log."
+
     tools: dict[str, list[str]]  # server -> the names of its tools
     digests: dict[str, str]  # server -> the digest of its tool list, which a pin approves
     played: int  # how many tasks the oracle solved
     heldout: dict[str, str]  # held-out set's name in result.json -> its data_source
 
     def __str__(self) -> str:
-        return ", ".join(f"{server}: {len(names)} tools" for server, names in self.tools.items()) + f"\n{self.played} tasks played by the oracle"
+        return (
+            ", ".join(f"{server}: {len(names)} tools" for server, names in self.tools.items())
+            + f"\n{self.played} tasks played by the oracle"
+        )
+
 
 def preflight(
     cfg: Config,
@@ -273,7 +373,8 @@ def preflight(
     train_tasks: list[Task],  # read from `cfg.data.train`
     heldout_tasks: list[Task],  # read from `cfg.data.heldout`
 ) -> PreflightReport:
-    "Checks tasks, settings and servers against each other. Raises `ConfigError`, or the error of a server that does not start."
+    """Checks tasks, settings and servers against each other. Raises `ConfigError`, or the error of a server that does
+    not start."""
     check_training(cfg, train_tasks)
     served = run_sync(list_tools, pool)
     check_tasks(served, train_tasks, cfg.data.train)

@@ -31,6 +31,7 @@ from ..task import Task
 @dataclass(frozen=True)
 class ToolEvent:
     "One tool call and what came of it."
+
     turn: int  # policy turn, from 0
     name: str  # the name the policy used
     server: str  # real server, "" where the call could not be resolved
@@ -42,75 +43,103 @@ class ToolEvent:
     seconds: float = 0.0  # wall time of the call
 
     @property
-    def ok(self) -> bool: return bool(self.server) and not self.is_error and not self.fault
+    def ok(self) -> bool:
+        return bool(self.server) and not self.is_error and not self.fault
+
 
 @dataclass
 class Record:
     "An episode as a reward sees it."
+
     events: list[ToolEvent] = field(default_factory=list)  # in the order called
     answer: str | None = None  # the final answer, None if none was given
     malformed: list[int] = field(default_factory=list)  # turns that could not be read
     forced: list[int] = field(default_factory=list)  # turns whose call was written for the policy
     turns: int = 0  # policy turns taken
-    state_before: str | None = None  # what the state check's tool returned at the start, None if there was nothing to read
+    state_before: str | None = (
+        None  # what the state check's tool returned at the start, None if there was nothing to read
+    )
     state: str | None = None  # what it returned at the end, None if it was not called
     state_refused: bool = False  # that tool refused: what it should read does not exist
     fault: str = ""  # why the episode was aborted, "" if it was not
 
+
 @dataclass(frozen=True)
 class Invalid:
     "A reward that cannot be known; the episode is left out of baseline and loss."
+
     reason: str  # one sentence
 
 # %% ../../nbs/04_env/01_reward.ipynb #3a0e1e93
 _exponent = r"(?:[eE][+-]?[0-9]{1,2})?"
 _decimal_text = re.compile(rf"[+-]?[0-9]{{1,30}}(?:\.[0-9]{{1,30}})?{_exponent}")
 
+
 def _decimal(value: Any) -> Decimal | None:
     "A finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
-    if isinstance(value, bool): return None
-    if isinstance(value, int): return Decimal(value)
-    if isinstance(value, float): return Decimal(repr(value)) if math.isfinite(value) else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return Decimal(value)
+    if isinstance(value, float):
+        return Decimal(repr(value)) if math.isfinite(value) else None
     text = value.strip() if isinstance(value, str) and len(value) <= 80 else ""
     return Decimal(text) if _decimal_text.fullmatch(text) else None
+
 
 def same_argument(
     made: Any,  # the value the policy sent
     needed: Any,  # the value the task needs
 ) -> bool:  # whether both are the same value
-    "Equality of JSON values in which 5, 5.0 and \"5\" are one, and True is not 1."
-    if isinstance(made, str) and isinstance(needed, str): return made.strip() == needed.strip()
+    'Equality of JSON values in which 5, 5.0 and "5" are one, and True is not 1.'
+    if isinstance(made, str) and isinstance(needed, str):
+        return made.strip() == needed.strip()
     if isinstance(made, dict) and isinstance(needed, dict):
         return made.keys() == needed.keys() and all(same_argument(made[name], needed[name]) for name in needed)
     if isinstance(made, list) and isinstance(needed, list):
         return len(made) == len(needed) and all(map(same_argument, made, needed))
-    if isinstance(made, bool) or isinstance(needed, bool) or made is None or needed is None: return made is needed
+    if isinstance(made, bool) or isinstance(needed, bool) or made is None or needed is None:
+        return made is needed
     number, wanted = _decimal(made), _decimal(needed)
     return number is not None and number == wanted
 
 # %% ../../nbs/04_env/01_reward.ipynb #d382367a
-_figures = [re.compile(rf"(?<![\w.])-?{digits}(?:\.[0-9]{{1,30}})?{_exponent}(?![\w.]*[A-Za-z_])") for digits in ("[0-9]{1,30}", "[0-9]{1,3}(?:,[0-9]{3}){1,9}")]  # 1,234 may be two numbers or one
+_figures = [
+    re.compile(rf"(?<![\w.])-?{digits}(?:\.[0-9]{{1,30}})?{_exponent}(?![\w.]*[A-Za-z_])")
+    for digits in ("[0-9]{1,30}", "[0-9]{1,3}(?:,[0-9]{3}){1,9}")
+]  # 1,234 may be two numbers or one
 
-def _folded(text: str) -> str: return " ".join(unicodedata.normalize("NFC", text).casefold().replace("’", "'").split())
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).casefold().replace("’", "'").split())
+
 
 def written(value: Any) -> str:
     "A value as a person writes it: a number without an exponent."
     return format(Decimal(repr(value)), "f") if isinstance(value, float) and math.isfinite(value) else str(value)
 
+
 def _leaves(value: Any) -> Iterator[Any]:
     "All texts and numbers of a JSON value."
     if isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value: yield from _leaves(part)
-    elif value is not None: yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    elif value is not None:
+        yield value
+
 
 def readable(
     content: str,  # a tool's result
 ) -> str:
     "A result, and behind it the texts that JSON escapes in it."
-    if "\\" not in content: return content
-    try: value = json.loads(content)
-    except (ValueError, RecursionError): return content.replace("\\n", " ")  # a line end inside a text
+    if "\\" not in content:
+        return content
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return content.replace("\\n", " ")  # a line end inside a text
     return "\n".join([content, *map(str, _leaves(value))])
+
 
 def shows(
     content: str,  # a tool's result
@@ -119,21 +148,32 @@ def shows(
 ) -> bool:
     "Whether a result holds a value: a text as whole words, a number as a number."
     wanted, content = _decimal(value), readable(content)
-    if wanted is None: return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
+    if wanted is None:
+        return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
     found = (Decimal(number[0].replace(",", "")) for pattern in _figures for number in pattern.finditer(content))
     return any(abs(number - wanted) <= abs(wanted) * Decimal(repr(tolerance)) for number in found)
 
+
 def _exact(event: ToolEvent, step: dict) -> bool:
     "Whether the event is the needed call: its tool, and every argument that the step names."
-    if event.fault or (event.server, event.tool) != (step["server"], step["tool"]): return False
-    if event.is_error != bool(step.get("expect_error")): return False
-    if "shows" in step: return shows(event.content, step["shows"], step.get("tolerance", 1e-9))
-    return all(name in event.arguments and same_argument(event.arguments[name], value) for name, value in step["params"].items())
+    if event.fault or (event.server, event.tool) != (step["server"], step["tool"]):
+        return False
+    if event.is_error != bool(step.get("expect_error")):
+        return False
+    if "shows" in step:
+        return shows(event.content, step["shows"], step.get("tolerance", 1e-9))
+    return all(
+        name in event.arguments and same_argument(event.arguments[name], value)
+        for name, value in step["params"].items()
+    )
+
 
 def _same_tool(event: ToolEvent, step: dict) -> bool:
     "Whether the event is a call of the needed tool that worked."
-    if step.get("expect_error") or "shows" in step: return _exact(event, step)
+    if step.get("expect_error") or "shows" in step:
+        return _exact(event, step)
     return event.ok and (event.server, event.tool) == (step["server"], step["tool"])
+
 
 def matched(
     task: Task,
@@ -143,29 +183,38 @@ def matched(
     "A largest pairing of needed calls with the calls that were made."
     needed_by: dict[int, int] = {}  # event -> the needed call it stands for
     fitting = []  # for each needed call the events that could be it
-    for step in task.tool_sequence: fitting.append([i for i, event in enumerate(record.events) if fits(event, step)])
+    for step in task.tool_sequence:
+        fitting.append([i for i, event in enumerate(record.events) if fits(event, step)])
 
     def place(step: int, tried: set[int]) -> bool:
         for event in fitting[step]:
-            if event in tried: continue
+            if event in tried:
+                continue
             tried.add(event)
             if event not in needed_by or place(needed_by[event], tried):
                 needed_by[event] = step
                 return True
         return False
 
-    for step in range(len(fitting)): place(step, set())
+    for step in range(len(fitting)):
+        place(step, set())
     return {step: event for event, step in needed_by.items()}
 
 # %% ../../nbs/04_env/01_reward.ipynb #c53c4a0d
-_answer_number = re.compile(rf"([+-]?)\$?((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?{_exponent})")
+_answer_number = re.compile(
+    rf"([+-]?)\$?((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?{_exponent})"
+)
 
-def _without_stop(text: str) -> str: return text.strip().removesuffix(".").removesuffix("。")
+
+def _without_stop(text: str) -> str:
+    return text.strip().removesuffix(".").removesuffix("。")
+
 
 def _amount(text: str) -> Decimal | None:
     "The number that an answer's text states, if it states just that."
     found = _answer_number.fullmatch(text) if len(text) <= 80 else None
     return Decimal(found[1] + found[2].replace(",", "")) if found else None
+
 
 def same_answer(
     given: str,  # one part of the policy's answer
@@ -174,24 +223,47 @@ def same_answer(
 ) -> bool:
     "Whether an answer states the gold value."
     given, gold = _without_stop(given), _without_stop(written(gold))
-    if re.match("0[0-9]", gold): return _folded(given) == _folded(gold)  # a code, not a number
+    if re.match("0[0-9]", gold):
+        return _folded(given) == _folded(gold)  # a code, not a number
     amount, wanted = _amount(given), _amount(gold)
-    if amount is None or wanted is None: return amount is wanted and _folded(given) == _folded(gold) != ""
+    if amount is None or wanted is None:
+        return amount is wanted and _folded(given) == _folded(gold) != ""
     return abs(amount - wanted) <= abs(wanted) * Decimal(repr(tolerance))
 
 # %% ../../nbs/04_env/01_reward.ipynb #e955a6a7
 MAX_STATEMENT = 1000  # characters of a text that is read as a statement
-MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 _month = "|".join(f"{month}|{month[:3]}" for month in MONTHS)
 _day, _year = "([0-9]{1,2})(?:st|nd|rd|th)?", "((?:19|20)[0-9]{2})"
-_start, _end = r"(?<![^\W_])(?<![.,+\-–−/])", r"(?![^\W_])(?![.,/\-–][0-9])"  # a number or date is not a piece of something longer
+_start, _end = (
+    r"(?<![^\W_])(?<![.,+\-–−/])",
+    r"(?![^\W_])(?![.,/\-–][0-9])",
+)  # a number or date is not a piece of something longer
 _PARTS = {
     "value": re.compile("[\ue000-\uf8ff]"),  # a wanted text, marked beforehand
-    "date": re.compile(rf"{_start}(?:{_year}[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})|{_day}(?: of)? ({_month})\.?(?:,? {_year})?|({_month})\.? {_day}(?:,? {_year})?){_end}"),
-    "number": re.compile(rf"{_start}([+\-−]?)([$€£¥]?)((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?){_end}(?:( ?%| percent(?![^\W_]))| (thousand|million|billion|trillion)(?![^\W_]))?"),
+    "date": re.compile(
+        rf"{_start}(?:{_year}[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})|{_day}(?: of)? ({_month})\.?(?:,? {_year})?|({_month})\.? {_day}(?:,? {_year})?){_end}"  # noqa: E501
+    ),
+    "number": re.compile(
+        rf"{_start}([+\-−]?)([$€£¥]?)((?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,9}}|[0-9]{{1,30}})(?:\.[0-9]{{1,30}})?){_end}(?:( ?%| percent(?![^\W_]))| (thousand|million|billion|trillion)(?![^\W_]))?"  # noqa: E501
+    ),
     "word": re.compile(r"[^\W_]+(?:'[^\W_]+)?|[$€£¥%]"),
     "plain": re.compile(r"[\s_*`\"'“”„‘«»‹›「」『』【】()\[\]{}:;,、。।=|&•·#→–—-]|\.(?!\.)|!(?=[\s_*`\"')\]]|$)"),
 }
+
 
 def _date(year, month, day, day_2, month_2, year_2, month_3, day_3, year_3) -> tuple[int | None, int, int]:
     "Year, month and day from the groups of the date pattern; the year is None where it is not written."
@@ -200,48 +272,78 @@ def _date(year, month, day, day_2, month_2, year_2, month_3, day_3, year_3) -> t
     year = year or year_2 or year_3
     return int(year) if year else None, number, int(day or day_2 or day_3)
 
+
 SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+
 
 def _number(sign, currency, digits, percent, scale) -> tuple[Decimal, str]:
     "A number with its sign, and % where that follows."
     number = Decimal(digits.replace(",", "")) * SCALES.get(scale, 1)
     return -number if sign in ("-", "−") else number, "%" if percent else ""
 
+
 def _parts(folded: str) -> Iterator[tuple[str, Any]]:
     "The parts of a text, each with its kind: value, date, number, word, plain, or sign where it is none of these."
     at = 0
     while at < len(folded):
-        kind, found = next(((kind, found) for kind, pattern in _PARTS.items() if (found := pattern.match(folded, at))), ("sign", None))
+        kind, found = next(
+            ((kind, found) for kind, pattern in _PARTS.items() if (found := pattern.match(folded, at))), ("sign", None)
+        )
         text = found[0] if found else folded[at]
         at += len(text)
-        if kind == "number" and found[2]: yield "word", found[2]
+        if kind == "number" and found[2]:
+            yield "word", found[2]
         match kind:
-            case "date": yield kind, _date(*found.groups())
-            case "number": yield kind, _number(*found.groups())
-            case "word": yield kind, text.removesuffix("'s")
-            case _: yield kind, text
+            case "date":
+                yield kind, _date(*found.groups())
+            case "number":
+                yield kind, _number(*found.groups())
+            case "word":
+                yield kind, text.removesuffix("'s")
+            case _:
+                yield kind, text
 
 # %% ../../nbs/04_env/01_reward.ipynb #f13b4514
-GRAMMAR = frozenset("a an the this that these it its here there that's here's it's is are was has have of at on in for from by as and with per your you me i i've we we've our "
-                    "answer result value equals equal now currently finally asked requested found follows team hi hello please note thanks".split())
-HEDGES = frozenset("not no never none nor neither cannot or either without except but if unless whether maybe perhaps possibly probably presumably about around approximately roughly "
-                   "nearly almost circa likely unlikely might could should would than wrong false untrue incorrect instead rather other another guess think believe "
-                   "estimate suppose opposite fake random lie joke anything".split())
-HEDGING_PAIRS = {("close", "to"), ("close", "by"), ("closing", "in"), ("up", "to"), ("at", "most"), ("at", "least")}  # of words that are harmless alone
+GRAMMAR = frozenset(
+    "a an the this that these it its here there that's here's it's is are was has have of at on in for from by as "
+    "and with per your you me i i've we we've our "
+    "answer result value equals equal now currently finally asked requested found follows team hi hello please "
+    "note thanks".split()
+)
+HEDGES = frozenset(
+    "not no never none nor neither cannot or either without except but if unless whether maybe perhaps possibly "
+    "probably presumably about around approximately roughly "
+    "nearly almost circa likely unlikely might could should would than wrong false untrue incorrect instead "
+    "rather other another guess think believe "
+    "estimate suppose opposite fake random lie joke anything".split()
+)
+HEDGING_PAIRS = {
+    ("close", "to"),
+    ("close", "by"),
+    ("closing", "in"),
+    ("up", "to"),
+    ("at", "most"),
+    ("at", "least"),
+}  # of words that are harmless alone
 ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these asks
+
 
 @dataclass(frozen=True)
 class Context:
     "What a text may hold beside the values."
+
     words: frozenset  # folded
     numbers: frozenset = frozenset()  # with their %
     dates: frozenset = frozenset()  # (year, month, day)
 
     def allows(self, kind: str, part: Any) -> bool:
         "Whether a part may stand beside the values; a date may leave out its year."
-        if kind == "date": return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
-        if kind == "number": return part in self.numbers
+        if kind == "date":
+            return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
+        if kind == "number":
+            return part in self.numbers
         return kind == "plain" or kind in ("word", "sign") and part in self.words
+
 
 @functools.lru_cache(maxsize=4096)
 def _context(
@@ -252,7 +354,8 @@ def _context(
     found: dict[str, set] = {"word": set(), "number": set(), "date": set()}
     for text in texts:
         for kind, part in _parts(_folded(text)):
-            if kind in found: found[kind].add(part)
+            if kind in found:
+                found[kind].add(part)
     allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind in ("word", "sign")}
     return Context(GRAMMAR | allowed | (found["word"] - HEDGES), frozenset(found["number"]), frozenset(found["date"]))
 
@@ -261,53 +364,84 @@ def _wanted(value: Any) -> tuple[str, Any]:
     "A value's kind (number, date or name), and the value in a form that can be compared."
     text = _without_stop(_folded(written(value)))
     parts = [(kind, part) for kind, part in _parts(text) if part not in ("$", " ")]
-    if re.match("0[0-9]", text): return "name", text
-    if len(parts) == 1 and (parts[0][0] == "number" or parts[0][0] == "date" and parts[0][1][0]): return parts[0]
+    if re.match("0[0-9]", text):
+        return "name", text
+    if len(parts) == 1 and (parts[0][0] == "number" or parts[0][0] == "date" and parts[0][1][0]):
+        return parts[0]
     return "name", text.rstrip()
+
 
 def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float, percent: bool = False) -> bool:
     "Whether a number or date is the wanted one; `percent`: a wanted number may have % after it."
-    if kind != wanted[0]: return False
-    if kind == "date": return part == wanted[1]
-    return (part[1] == wanted[1][1] or percent and not wanted[1][1]) and abs(part[0] - wanted[1][0]) <= abs(wanted[1][0]) * Decimal(repr(tolerance))
+    if kind != wanted[0]:
+        return False
+    if kind == "date":
+        return part == wanted[1]
+    return (part[1] == wanted[1][1] or percent and not wanted[1][1]) and abs(part[0] - wanted[1][0]) <= abs(
+        wanted[1][0]
+    ) * Decimal(repr(tolerance))
 
-def _read(text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()) -> Iterator[tuple[str, Any]]:
-    "The parts of a text; a part that is a wanted value becomes `(\"value\", its index)`. Units among the allowed words may follow a number without a space."
+
+def _read(
+    text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()
+) -> Iterator[tuple[str, Any]]:
+    """The parts of a text; a part that is a wanted value becomes `("value", its index)`. Units among the allowed words
+    may follow a number without a space."""
     folded, percent = re.sub("[\ue000-\uf8ff]", "?", _folded(text)), not words.isdisjoint(("%", "percent"))
-    def apart(found: re.Match) -> str: return " ".join(found.groups()) if found[2] in words and found[2] not in GRAMMAR else found[0]
-    if words: folded = re.sub(r"(?<![^\W\d_])([0-9])([^\W\d_]+)(?![^\W_])", apart, folded)
+
+    def apart(found: re.Match) -> str:
+        return " ".join(found.groups()) if found[2] in words and found[2] not in GRAMMAR else found[0]
+
+    if words:
+        folded = re.sub(r"(?<![^\W\d_])([0-9])([^\W\d_]+)(?![^\W_])", apart, folded)
     names = sorted({value for kind, value in values if kind == "name" and value}, key=len, reverse=True)
     for i, name in enumerate(names):
         folded = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", chr(0xE000 + i), folded)
     for kind, part in _parts(folded):
-        if kind == "value": yield kind, values.index(("name", names[ord(part) - 0xE000]))
+        if kind == "value":
+            yield kind, values.index(("name", names[ord(part) - 0xE000]))
         else:
-            same = next((i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance, percent)), None)
+            same = next(
+                (i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance, percent)), None
+            )
             yield (kind, part) if same is None else ("value", same)
+
 
 @functools.lru_cache(maxsize=4096)
 def _labels(question: str, count: int) -> dict[Any, int]:
-    "The names that only one part of the question holds, and the index of that part; empty where its parts are not as many as the values."
+    """The names that only one part of the question holds, and the index of that part; empty where its parts are not as
+    many as the values."""
     pieces = re.split(r",? and |[,;] ", question)
-    if len(pieces) != count or count == 1: return {}
+    if len(pieces) != count or count == 1:
+        return {}
     held = []
     for piece in pieces:
-        words = [word for word in piece.split() if any(c.isupper() or c.isdigit() for c in word) and not question.startswith(word)]
+        words = [
+            word
+            for word in piece.split()
+            if any(c.isupper() or c.isdigit() for c in word) and not question.startswith(word)
+        ]
         held.append({part for kind, part in _parts(_folded(" ".join(words))) if kind in ("word", "date")})
     times = Counter(name for names in held for name in names)
     return {name: i for i, names in enumerate(held) for name in names if times[name] == 1}
 
 # %% ../../nbs/04_env/01_reward.ipynb #18ea9ec8
 def _in_order(mentioned: list[int], named: list[int], values: list, any_order: bool) -> bool:
-    "Whether the values that a text mentions are the wanted ones, in the order asked for or in the one that its labels give."
+    """Whether the values that a text mentions are the wanted ones, in the order asked for or in the one that its labels
+    give."""
     first = [values.index(value) for value in values]  # equal values have one index
-    if len(values) == 1: return bool(mentioned)
-    if any_order: return sorted(mentioned) == sorted(first)
+    if len(values) == 1:
+        return bool(mentioned)
+    if any_order:
+        return sorted(mentioned) == sorted(first)
     order = list(dict.fromkeys(named))
     changes = [label for i, label in enumerate(named) if i == 0 or named[i - 1] != label]
-    if changes != order * (len(changes) // max(len(order), 1)): return False
-    if len(order) < len(values): order = list(range(len(values))) if order == sorted(order) else []
+    if changes != order * (len(changes) // max(len(order), 1)):
+        return False
+    if len(order) < len(values):
+        order = list(range(len(values))) if order == sorted(order) else []
     return mentioned == [first[i] for i in order]
+
 
 def states(
     text: str,  # a message or an answer
@@ -318,47 +452,84 @@ def states(
     tolerance: float = 1e-9,  # how far a number may be from its value, as a share of it
 ) -> bool:
     "Whether a text states all the values, and nothing else."
-    if len(text) > MAX_STATEMENT: return False
+    if len(text) > MAX_STATEMENT:
+        return False
     wanted = [_wanted(value) for value in values]
-    alone = any(kind == "name" and (len(name) < 3 or len(name) == 3 and str(value).islower()) for (kind, name), value in zip(wanted, values))
+    alone = any(
+        kind == "name" and (len(name) < 3 or len(name) == 3 and str(value).islower())
+        for (kind, name), value in zip(wanted, values)
+    )
     mentioned, named, before = [], [], ""
     for kind, part in _read(text, wanted, tolerance, context.words):
-        if kind == "value": mentioned.append(part)
-        elif kind == "word" and alone or not context.allows(kind, part): return False
-        if kind == "word" and ((before, part) in HEDGING_PAIRS or not before and not mentioned and part in ASKING): return False
-        if kind in ("word", "value"): before = part
-        if labels and part in labels: named.append(labels[part])
+        if kind == "value":
+            mentioned.append(part)
+        elif kind == "word" and alone or not context.allows(kind, part):
+            return False
+        if kind == "word" and ((before, part) in HEDGING_PAIRS or not before and not mentioned and part in ASKING):
+            return False
+        if kind in ("word", "value"):
+            before = part
+        if labels and part in labels:
+            named.append(labels[part])
     return _in_order(mentioned, named, wanted, any_order)
 
 # %% ../../nbs/04_env/01_reward.ipynb #1db79f5f
-DECLINES = ("unknown", "i don't know", "i do not know", "not known", "not available", "not found", "n/a", "cannot be answered", "can't be answered", "cannot be determined", "can't be determined")
+DECLINES = (
+    "unknown",
+    "i don't know",
+    "i do not know",
+    "not known",
+    "not available",
+    "not found",
+    "n/a",
+    "cannot be answered",
+    "can't be answered",
+    "cannot be determined",
+    "can't be determined",
+)
+
 
 def _texts(value: Any) -> list[str]:
     "All strings in a JSON value, without its keys."
-    if isinstance(value, dict): value = list(value.values())
-    if not isinstance(value, list): return [value] if isinstance(value, str) else []
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return [value] if isinstance(value, str) else []
     texts = []
-    for part in value: texts += _texts(part)
+    for part in value:
+        texts += _texts(part)
     return texts
+
 
 @functools.lru_cache(maxsize=4096)
 def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
     "Whether a question states one of the values."
     return any(kind == "value" for kind, _ in _read(question, [_wanted(value) for value in values]))
 
+
 def _about(task: Task, values: list) -> Context:
     "What a text about a task may hold beside the values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
-    if _names_a_value(task.question, tuple(map(str, values))): return _context((), words)
-    looked_up = [step["params"] for step in task.tool_sequence if not _writes(task, step["server"], step["tool"]) and "shows" not in step]
+    if _names_a_value(task.question, tuple(map(str, values))):
+        return _context((), words)
+    looked_up = [
+        step["params"]
+        for step in task.tool_sequence
+        if not _writes(task, step["server"], step["tool"]) and "shows" not in step
+    ]
     return _context((task.question, *_texts(looked_up)), words)
+
 
 def gives(task: Task, text: str, values: list) -> bool:
     "Whether a text states the values that a task asks for, and nothing else: in words, or alone with `;` between them."
     context, tolerance = _about(task, values), task.success.get("tolerance", 1e-9)
     parts = text.split(";", len(values)) if "$" not in text or "$" in context.words else []
-    if len(parts) == len(values) and all(same_answer(part, value, tolerance) for part, value in zip(parts, values)): return True
-    return states(text, values, context, _labels(task.question, len(values)), task.success.get("any_order", False), tolerance)
+    if len(parts) == len(values) and all(same_answer(part, value, tolerance) for part, value in zip(parts, values)):
+        return True
+    return states(
+        text, values, context, _labels(task.question, len(values)), task.success.get("any_order", False), tolerance
+    )
+
 
 def declines(task: Task, text: str) -> bool:
     "Whether a text says that the question cannot be answered, and nothing else."
@@ -369,31 +540,45 @@ def declines(task: Task, text: str) -> bool:
 def _writes(task: Task, server: str, tool: str) -> bool:
     "Whether this tool changes a server's state."
     check = task.state_check
-    if check is not None and (server, tool) == (check["server"], check["write_tool"]): return True
+    if check is not None and (server, tool) == (check["server"], check["write_tool"]):
+        return True
     return any(offered.changes_state and (server, tool) == (offered.server, offered.tool) for offered in task.tools)
+
 
 def _state_changes(task: Task, record: Record) -> list[ToolEvent]:
     "The calls that worked and changed a server's state."
     return [event for event in record.events if event.ok and _writes(task, event.server, event.tool)]
 
+
 def _messages(state: str) -> list[str] | None:
     "The messages of a history tool's result, each as JSON; any other result is one text; None if it cannot be read."
-    try: found = json.loads(state)
-    except (ValueError, RecursionError): return [state]
-    if not isinstance(found, dict) or "messages" not in found: return [state]
+    try:
+        found = json.loads(state)
+    except (ValueError, RecursionError):
+        return [state]
+    if not isinstance(found, dict) or "messages" not in found:
+        return [state]
     messages = found["messages"]
-    return [json.dumps(message, sort_keys=True) for message in messages if isinstance(message, dict)] if isinstance(messages, list) else None
+    return (
+        [json.dumps(message, sort_keys=True) for message in messages if isinstance(message, dict)]
+        if isinstance(messages, list)
+        else None
+    )
+
 
 def _added(before: str | None, after: str) -> list[str] | None:
     "The texts of the messages that a state holds and held not before; None if it cannot be read."
     old, new = _messages(before) if before is not None else [], _messages(after)
-    if old is None or new is None: return None
-    if new == [after]: return [after.removeprefix(before or "")] if after != before else []
+    if old is None or new is None:
+        return None
+    if new == [after]:
+        return [after.removeprefix(before or "")] if after != before else []
     return [str(json.loads(message).get("text", "")) for message in (Counter(new) - Counter(old)).elements()]
 
 # %% ../../nbs/04_env/01_reward.ipynb #80b9c182
 MISSING = object()  # a path that leads nowhere
 _step = re.compile(r"(\w+)|\[(\w*)\]")
+
 
 def follow(
     value: Any,  # JSON
@@ -403,103 +588,162 @@ def follow(
     for i, part in enumerate(parts := list(_step.finditer(path))):
         name = part[1] or part[2]
         if part[0] == "[]":
-            if not isinstance(value, list): return MISSING
-            rest = path[part.end():]
-            found = [follow(item, rest) for item in value] if parts[i + 1:] else value
+            if not isinstance(value, list):
+                return MISSING
+            rest = path[part.end() :]
+            found = [follow(item, rest) for item in value] if parts[i + 1 :] else value
             return [item for item in found if item is not MISSING]
-        if isinstance(value, dict) and name in value: value = value[name]
-        elif isinstance(value, list) and name.isdigit() and int(name) < len(value): value = value[int(name)]
-        else: return MISSING
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return MISSING
     return value
+
 
 def _seen(state: str | None, path: str) -> Any:
     "The part of a state that a check looks at; None if there is none."
-    if state is None: return None
-    try: value = json.loads(state)
-    except (ValueError, RecursionError): value = state
+    if state is None:
+        return None
+    try:
+        value = json.loads(state)
+    except (ValueError, RecursionError):
+        value = state
     part = follow(value, path)
     return None if part is MISSING else part
+
 
 def _items(seen: Any) -> list:
     "The items of a state: those of a list, or of an object's only list; else the state is one item."
     if isinstance(seen, dict):
         lists = [value for value in seen.values() if isinstance(value, list)]
-        if len(lists) == 1: return lists[0]
+        if len(lists) == 1:
+            return lists[0]
     return seen if isinstance(seen, list) else [] if seen is None else [seen]
+
 
 def _changed(before: Any, after: Any) -> tuple[list, list]:
     "The items that were added or changed, and what the changed and the lost ones were before."
     old, new = ([json.dumps(item, sort_keys=True) for item in _items(seen)] for seen in (before, after))
-    return [json.loads(item) for item in (Counter(new) - Counter(old)).elements()], [json.loads(item) for item in (Counter(old) - Counter(new)).elements()]
+    return [json.loads(item) for item in (Counter(new) - Counter(old)).elements()], [
+        json.loads(item) for item in (Counter(old) - Counter(new)).elements()
+    ]
+
 
 def _holds_values(task: Task, item: Any, lost: list, values: list) -> bool:
-    "Whether an item's fields state the values, each one of its own, and at least one of them newly; or one field states them all."
+    """Whether an item's fields state the values, each one of its own, and at least one of them newly; or one field
+    states them all."""
     leaves, old = list(_leaves(item)), list(_leaves(lost))
-    if any(isinstance(leaf, str) and gives(task, leaf, values) for leaf in leaves if leaf not in old): return True
+    if any(isinstance(leaf, str) and gives(task, leaf, values) for leaf in leaves if leaf not in old):
+        return True
     new = 0
     for value in values:
-        found = next((i for i, leaf in enumerate(leaves) if same_argument(leaf, value) or isinstance(leaf, str) and gives(task, leaf, [value])), None)
-        if found is None: return False
+        found = next(
+            (
+                i
+                for i, leaf in enumerate(leaves)
+                if same_argument(leaf, value) or isinstance(leaf, str) and gives(task, leaf, [value])
+            ),
+            None,
+        )
+        if found is None:
+            return False
         leaf = leaves.pop(found)
         new += leaf not in old
     return new > 0
 
 # %% ../../nbs/04_env/01_reward.ipynb #047c4ba8
 def needs_state(task: Task, record: Record) -> bool:
-    "Whether success depends on the servers' state: as many calls changed a state as the task needs, each with the tool asked for."
-    if task.success["kind"] != "state" or record.answer is None or declines(task, record.answer): return False
+    """Whether success depends on the servers' state: as many calls changed a state as the task needs, each with the
+    tool asked for."""
+    if task.success["kind"] != "state" or record.answer is None or declines(task, record.answer):
+        return False
     changes, check = _state_changes(task, record), task.state_check
-    return len(changes) == _writes_needed(task) and all((event.server, event.tool) == (check["server"], check["write_tool"]) for event in changes)
+    return len(changes) == _writes_needed(task) and all(
+        (event.server, event.tool) == (check["server"], check["write_tool"]) for event in changes
+    )
+
 
 def _writes_needed(task: Task) -> int:
     "How many calls have to change the state."
-    return sum(_writes(task, step["server"], step["tool"]) and not step.get("expect_error") for step in task.tool_sequence) or 1
+    return (
+        sum(_writes(task, step["server"], step["tool"]) and not step.get("expect_error") for step in task.tool_sequence)
+        or 1
+    )
+
 
 def _state_holds(task: Task, record: Record) -> bool | Invalid:
     "Whether the change of the servers' state is the one that the task asks for."
-    if not needs_state(task, record) or record.state_refused: return False
-    if record.state is None: return Invalid("the state check could not read the state")
+    if not needs_state(task, record) or record.state_refused:
+        return False
+    if record.state is None:
+        return Invalid("the state check could not read the state")
     check = task.state_check
     if "path" not in check and check.keys().isdisjoint(("equals", "count", "function")):
         added = _added(record.state_before, record.state)
-        if added is None: return Invalid("the state check could not read the state")
-        if len(added) == 1 and gives(task, added[0], check["contains"]): return True
+        if added is None:
+            return Invalid("the state check could not read the state")
+        if len(added) == 1 and gives(task, added[0], check["contains"]):
+            return True
     before, after = (_seen(state, check.get("path", "")) for state in (record.state_before, record.state))
     return _fulfilled(task, before, after)
+
 
 def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
     "Whether a state, as JSON before and after, fulfils all conditions of the task's check."
     check = task.state_check
-    if "equals" in check and not same_argument(after, check["equals"]): return False
-    if "count" in check and _size(after) - _size(before) != check["count"]: return False
+    if "equals" in check and not same_argument(after, check["equals"]):
+        return False
+    if "count" in check and _size(after) - _size(before) != check["count"]:
+        return False
     if "contains" in check:
-        if isinstance(after, dict) and "messages" in after: after, before = ([{"text": message.get("text")} for message in state["messages"]] if isinstance(state, dict) else [] for state in (after, before))
-        if not isinstance(after, (dict, list)) and "path" not in check: return False  # a text was judged as a whole
+        if isinstance(after, dict) and "messages" in after:
+            after, before = (
+                [{"text": message.get("text")} for message in state["messages"]] if isinstance(state, dict) else []
+                for state in (after, before)
+            )
+        if not isinstance(after, (dict, list)) and "path" not in check:
+            return False  # a text was judged as a whole
         added, lost = _changed(before, after)
         values = check["contains"]
-        if len(added) == len(values) == _writes_needed(task) > 1: return all(any(_holds_values(task, item, lost, [value]) for item in added) for value in values)
-        if len(added) != max(check.get("count", 1), 1) or not any(_holds_values(task, item, lost, values) for item in added): return False
+        if len(added) == len(values) == _writes_needed(task) > 1:
+            return all(any(_holds_values(task, item, lost, [value]) for item in added) for value in values)
+        if len(added) != max(check.get("count", 1), 1) or not any(
+            _holds_values(task, item, lost, values) for item in added
+        ):
+            return False
     return _own_check(check["function"], before, after) if "function" in check else True
+
 
 def _size(seen: Any) -> Any:
     "A number itself, else how many items there are."
     return seen if isinstance(seen, (int, float)) and not isinstance(seen, bool) else len(_items(seen))
 
+
 def _own_check(name: str, before: Any, after: Any) -> bool | Invalid:
     "What the user's function says of a state; an error in it is not the policy's."
     module, _, function = name.partition(":")
-    try: return bool(getattr(importlib.import_module(module), function)(before, after))
-    except Exception as error: return Invalid(f"the state check's function {name} raised {type(error).__name__}: {str(error)[:200]}")
+    try:
+        return bool(getattr(importlib.import_module(module), function)(before, after))
+    except Exception as error:
+        return Invalid(f"the state check's function {name} raised {type(error).__name__}: {str(error)[:200]}")
 
 # %% ../../nbs/04_env/01_reward.ipynb #f5bb8ed5
 def has_evidence(task: Task, record: Record) -> bool:
     "Whether all needed calls were made, and the look-ups in a turn before the state-changing call."
     writing_steps = [step["step"] for step in task.tool_sequence if _writes(task, step["server"], step["tool"])]
-    first_write = min((event.turn for event in record.events if event.ok and _writes(task, event.server, event.tool)), default=math.inf)
+    first_write = min(
+        (event.turn for event in record.events if event.ok and _writes(task, event.server, event.tool)),
+        default=math.inf,
+    )
 
     def fits(event: ToolEvent, step: dict) -> bool:
-        if task.success["kind"] == "state" and _writes(task, step["server"], step["tool"]): return _same_tool(event, step)
-        after_write = not writing_steps or step["step"] > min(writing_steps) or _writes(task, step["server"], step["tool"])
+        if task.success["kind"] == "state" and _writes(task, step["server"], step["tool"]):
+            return _same_tool(event, step)
+        after_write = (
+            not writing_steps or step["step"] > min(writing_steps) or _writes(task, step["server"], step["tool"])
+        )
         is_made = _same_tool if step.get("any_params") else _exact
         return is_made(event, step) and (after_write or event.turn < first_write)
 
@@ -512,38 +756,58 @@ def within_limits(task: Task, record: Record) -> bool:
     max_servers, max_tools = (task.limits.get(name) or math.inf for name in ("max_servers", "max_tools"))
     return len({server for server, _ in used}) <= max_servers and len(used) <= max_tools
 
+
 def _no_side_effects(task: Task, record: Record) -> bool:
-    "Whether every call that changed a state is one that the task needs; of a task of the kind `state`, the state check decides."
-    if task.success["kind"] == "state": return True
+    """Whether every call that changed a state is one that the task needs; of a task of the kind `state`, the state
+    check decides."""
+    if task.success["kind"] == "state":
+        return True
     changes = _state_changes(task, record)
-    def fits(event: ToolEvent, step: dict) -> bool: return (_same_tool if step.get("any_params") else _exact)(event, step)
+
+    def fits(event: ToolEvent, step: dict) -> bool:
+        return (_same_tool if step.get("any_params") else _exact)(event, step)
+
     return len(matched(task, Record(changes), fits)) == len(changes)
+
 
 def _called_all(task: Task, record: Record) -> bool:
     "Whether every tool that must be called was called and worked, and the answer is more than that it cannot be known."
     called = {f"{event.server}.{event.tool}" for event in record.events if event.ok}
-    return called.issuperset(task.success["must_call_tool"]) and bool(record.answer.strip()) and not declines(task, record.answer)
+    return (
+        called.issuperset(task.success["must_call_tool"])
+        and bool(record.answer.strip())
+        and not declines(task, record.answer)
+    )
+
 
 def succeeded(task: Task, record: Record) -> bool | Invalid:
     "Whether the episode did what the task asks."
-    if record.answer is None or not within_limits(task, record) or not _no_side_effects(task, record): return False
+    if record.answer is None or not within_limits(task, record) or not _no_side_effects(task, record):
+        return False
     kind = task.success["kind"]
-    if (kind == "unknown" or task.success.get("evidence")) and not has_evidence(task, record): return False
-    if kind == "state": return _state_holds(task, record)
-    if kind == "unknown": return declines(task, record.answer)
-    if kind == "calls": return _called_all(task, record)
+    if (kind == "unknown" or task.success.get("evidence")) and not has_evidence(task, record):
+        return False
+    if kind == "state":
+        return _state_holds(task, record)
+    if kind == "unknown":
+        return declines(task, record.answer)
+    if kind == "calls":
+        return _called_all(task, record)
     return gives(task, record.answer, task.success["values"])
 
 # %% ../../nbs/04_env/01_reward.ipynb #43eee98a
 @dataclass(frozen=True)
 class Term:
     "One named part of the reward."
+
     score: Callable  # (task, record) -> float | [(turn, value)] | Invalid
     weight: float  # what 1 of it is worth
     low: float = 0.0  # least value of its sum
     high: float = 1.0  # greatest value of its sum
 
+
 TERMS: dict[str, Term] = {}  # by name
+
 
 def term(
     weight: float,  # what 1 of it is worth
@@ -551,35 +815,42 @@ def term(
     high: float = 1.0,  # greatest value of its sum
 ) -> Callable:
     "Registers a scoring function under its own name."
+
     def register(score: Callable) -> Callable:
         TERMS[score.__name__] = Term(score, weight, low, high)
         return score
+
     return register
 
 # %% ../../nbs/04_env/01_reward.ipynb #891c7ef8
 def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invalid:
     "An equal share for each needed call, credited to the turn that made it."
     needed = len(task.tool_sequence)
-    if not needed: return success(task, record)
+    if not needed:
+        return success(task, record)
     return [(record.events[event].turn, 1 / needed) for _, event in sorted(matched(task, record, fits).items())]
 
-@term(weight=.65)
+
+@term(weight=0.65)
 def success(task: Task, record: Record) -> float | Invalid:
     "1 if the task was done, else 0."
     done = succeeded(task, record)
     return done if isinstance(done, Invalid) else float(done)
 
-@term(weight=.25)
+
+@term(weight=0.25)
 def arguments(task: Task, record: Record) -> list | float | Invalid:
     "The share of needed calls made with exactly their arguments."
     return _shares(task, record, _exact)
 
-@term(weight=.10)
+
+@term(weight=0.10)
 def tool(task: Task, record: Record) -> list | float | Invalid:
     "The share of needed calls whose tool was called and worked."
     return _shares(task, record, _same_tool)
 
-@term(weight=.10, low=-2.0)
+
+@term(weight=0.10, low=-2.0)
 def malformed(task: Task, record: Record) -> list:
     "-1 for each of the first two turns that could not be read."
     return [(turn, -1.0) for turn in record.malformed[:2]]
@@ -587,9 +858,14 @@ def malformed(task: Task, record: Record) -> list:
 # %% ../../nbs/04_env/01_reward.ipynb #28695d90
 @term(weight=0)
 def order(task: Task, record: Record) -> float | Invalid:
-    "The share of needed calls that were made exactly and in the needed order (the longest common subsequence); calls of one step may come in any order."
-    if not task.tool_sequence: return success(task, record)
-    first = [next((i for i, event in enumerate(record.events) if _exact(event, step)), len(record.events)) for step in task.tool_sequence]
+    """The share of needed calls that were made exactly and in the needed order (the longest common subsequence); calls
+    of one step may come in any order."""
+    if not task.tool_sequence:
+        return success(task, record)
+    first = [
+        next((i for i, event in enumerate(record.events) if _exact(event, step)), len(record.events))
+        for step in task.tool_sequence
+    ]
     wanted = sorted(range(len(first)), key=lambda i: (task.tool_sequence[i]["step"], first[i]))
     best = [0] * (len(wanted) + 1)  # by how many of the wanted calls: the longest subsequence so far
     for event in record.events:
@@ -599,48 +875,67 @@ def order(task: Task, record: Record) -> float | Invalid:
             best[i + 1], before = max(best[i + 1], best[i], longer), reached
     return best[-1] / len(wanted)
 
+
 @term(weight=0)
 def must_call(task: Task, record: Record) -> float | Invalid:
     "The share of the tools in `must_call_tool`, else of the tools of the needed calls, that were called and worked."
-    wanted = set(task.success.get("must_call_tool") or [f"{step['server']}.{step['tool']}" for step in task.tool_sequence])
-    if not wanted: return success(task, record)
+    wanted = set(
+        task.success.get("must_call_tool") or [f"{step['server']}.{step['tool']}" for step in task.tool_sequence]
+    )
+    if not wanted:
+        return success(task, record)
     return len(wanted & {f"{event.server}.{event.tool}" for event in record.events if event.ok}) / len(wanted)
+
 
 @term(weight=0)
 def facts(task: Task, record: Record) -> float | Invalid:
-    "The share of the asked values that the answer gives in their places; an answer with more or fewer parts than values gives none."
+    """The share of the asked values that the answer gives in their places; an answer with more or fewer parts than
+    values gives none."""
     values, tolerance = task.success.get("values") or [], task.success.get("tolerance", 1e-9)
-    if task.success["kind"] != "answer" or len(values) < 2: return success(task, record)
-    if record.answer is not None and gives(task, record.answer, values): return 1.0
+    if task.success["kind"] != "answer" or len(values) < 2:
+        return success(task, record)
+    if record.answer is not None and gives(task, record.answer, values):
+        return 1.0
     parts = (record.answer or "")[:MAX_STATEMENT].split(";")
-    return sum(same_answer(part, value, tolerance) for part, value in zip(parts, values)) / len(values) if len(parts) == len(values) else 0.0
+    return (
+        sum(same_answer(part, value, tolerance) for part, value in zip(parts, values)) / len(values)
+        if len(parts) == len(values)
+        else 0.0
+    )
+
 
 @term(weight=0)
 def state(task: Task, record: Record) -> float | Invalid:
     "1 if the servers' state was changed as asked, whatever the evidence; tasks that change nothing: as `success`."
-    if task.success["kind"] != "state": return success(task, record)
+    if task.success["kind"] != "state":
+        return success(task, record)
     holds = _state_holds(task, record)
     return holds if isinstance(holds, Invalid) else float(holds)
+
 
 @term(weight=0)
 def well_formed(task: Task, record: Record) -> float:
     "1 if every turn could be read and an answer was given."
     return float(record.answer is not None and not record.malformed)
 
+
 @term(weight=0, low=-1.0, high=0.0)
 def efficiency(task: Task, record: Record) -> float:
     "The calls beyond the needed ones, as a share of the turns that the task allows; at most 1."
     return -min(1.0, max(0, len(record.events) - len(task.tool_sequence)) / task.max_turns)
+
 
 @term(weight=0, low=-1.0, high=0.0)
 def unanswered(task: Task, record: Record) -> float:
     "-1 if the environment had to end the episode, because the policy gave no answer."
     return -float(record.answer is None)
 
-@term(weight=.1, low=-math.inf, high=0.0)
+
+@term(weight=0.1, low=-math.inf, high=0.0)
 def forced(task: Task, record: Record) -> list:
     "-1 for every call that was written for the policy, see `rollout.force_rate`."
     return [(turn, -1.0) for turn in record.forced]
+
 
 @term(weight=0, low=-1.0, high=0.0)
 def turn_cost(task: Task, record: Record) -> list:
@@ -651,19 +946,25 @@ def turn_cost(task: Task, record: Record) -> list:
 @dataclass(frozen=True)
 class GroupTerm:
     "A part of the reward that is scored for all episodes of a task together, after they were played."
+
     score: Callable[..., Awaitable[list]]  # (task, outcomes, cfg: RewardConfig) -> a float or Invalid for each
     weight: float  # what 1 of it is worth
     low: float = 0.0
     high: float = 1.0
 
+
 GROUP_TERMS: dict[str, GroupTerm] = {}  # by name
+
 
 def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
     "Registers an async scoring function of a group under its own name."
+
     def register(score: Callable) -> Callable:
         GROUP_TERMS[score.__name__] = GroupTerm(score, weight, low, high)
         return score
+
     return register
+
 
 def open_terms(
     cfg: RewardConfig,
@@ -671,29 +972,42 @@ def open_terms(
     "Import the user's own terms, and check the names of the weights. Raises `ConfigError`."
     try:
         if cfg.module.endswith(".py"):
-            found = importlib.util.spec_from_file_location("mcp_grpo_own_terms", find_path(cfg.module, "module of reward terms"))
+            found = importlib.util.spec_from_file_location(
+                "mcp_grpo_own_terms", find_path(cfg.module, "module of reward terms")
+            )
             found.loader.exec_module(importlib.util.module_from_spec(found))
-        elif cfg.module: importlib.import_module(cfg.module)
-    except ConfigError: raise
-    except Exception as error: raise ConfigError(f"reward.module: {cfg.module} cannot be imported: {type(error).__name__}: {error}") from None
-    try: _check_weights(cfg.weights)
-    except ValueError as error: raise ConfigError(f"reward.weights: {error}") from None
+        elif cfg.module:
+            importlib.import_module(cfg.module)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"reward.module: {cfg.module} cannot be imported: {type(error).__name__}: {error}") from None
+    try:
+        _check_weights(cfg.weights)
+    except ValueError as error:
+        raise ConfigError(f"reward.weights: {error}") from None
 
 # %% ../../nbs/04_env/01_reward.ipynb #83326051
 def _check_weights(weights: dict[str, float]) -> None:
     "Refuses the weight of a term that does not exist."
     for name in weights:
-        if name in TERMS or name in GROUP_TERMS: continue
+        if name in TERMS or name in GROUP_TERMS:
+            continue
         known = [*TERMS, *GROUP_TERMS]
         hint = nearest(name, known)
-        raise ValueError(f"no reward term is named {name!r}" + (hint if hint != "." else f"; there are {', '.join(known)}."))
+        raise ValueError(
+            f"no reward term is named {name!r}" + (hint if hint != "." else f"; there are {', '.join(known)}.")
+        )
+
 
 def _credits(name: str, task: Task, record: Record) -> list | Invalid:
     "A term's `(turn, value)` pairs, checked against its range."
     rule = TERMS[name]
     given = rule.score(task, record)
-    if isinstance(given, Invalid): return given
-    if not isinstance(given, list): given = [(max(record.turns - 1, 0), given)]
+    if isinstance(given, Invalid):
+        return given
+    if not isinstance(given, list):
+        given = [(max(record.turns - 1, 0), given)]
     total = sum(value for _, value in given)
     if not rule.low - 1e-9 <= total <= rule.high + 1e-9:  # also refuses nan
         return Invalid(f"term {name} gave {total}, outside {rule.low} to {rule.high}")
@@ -706,22 +1020,27 @@ def score(
     weights: dict[str, float] | None = None,  # term -> weight, where it differs from the registered one
 ) -> dict[str, list] | Invalid:  # term -> [(turn, weighted value)]
     "All reward terms of an episode, by name and turn."
-    if record.fault: return Invalid(record.fault)
+    if record.fault:
+        return Invalid(record.fault)
     weights = weights or {}
     _check_weights(weights)
     scored = {}
     for name, rule in TERMS.items():
         weight = weights.get(name, rule.weight)
-        if not weight: continue
+        if not weight:
+            continue
         credits = _credits(name, task, record)
-        if isinstance(credits, Invalid): return credits
+        if isinstance(credits, Invalid):
+            return credits
         scored[name] = [(turn, weight * value) for turn, value in credits if value]
     return scored
+
 
 def reward_of(scored: dict[str, list]) -> float:
     "The sum of all weighted terms; at most 1 with the registered weights."
     credits = sum(scored.values(), [])
     return round(math.fsum(value for _, value in credits), 9)
+
 
 def total(task: Task, record: Record, weights: dict[str, float] | None = None) -> float | Invalid:
     "The reward of an episode."

@@ -33,7 +33,14 @@ from ..env.action import Call, observation, parse_action, prompt_messages, rende
 from ..env.episode import Outcome, Step
 from ..env.reward import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
-from ..observe.evaluate import Rounds, Turn, endpoint_writer, evaluation_sampling, keep_evaluation, kept_if_cut_off
+from mcp_grpo.observe.evaluate import (
+    Rounds,
+    Turn,
+    endpoint_writer,
+    evaluation_sampling,
+    keep_evaluation,
+    kept_if_cut_off,
+)
 from ..rollout.chat import Chat
 from ..rollout.collect import opening_ids, play_turns
 from ..rollout.engine import Engine, Sampling
@@ -47,8 +54,12 @@ MOST_STEPS = 20  # turns of the policy in answer to one message of the user, as 
 
 def bfcl(module: str = ""):
     "A module of the package. Raises `ConfigError` if it is not installed."
-    try: return import_module("bfcl_eval" + module)
-    except ImportError as error: raise ConfigError(f"BFCL needs a package that is not here ({error}): pip install --no-deps bfcl-eval mpmath") from None
+    try:
+        return import_module("bfcl_eval" + module)
+    except ImportError as error:
+        raise ConfigError(
+            f"BFCL needs a package that is not here ({error}): pip install --no-deps bfcl-eval mpmath"
+        ) from None
 
 
 @functools.cache
@@ -61,6 +72,7 @@ def read_lines(name: str) -> list[dict]:
 @dataclass(frozen=True)
 class Conversation:
     "What a user says, one thing after another, and the services that it is about."
+
     name: str  # such as multi_turn_base_0
     category: str
     messages: list[str]  # of the user; empty where tools are added instead
@@ -77,12 +89,28 @@ def read_conversations(
     "The conversations of some categories. Raises `ConfigError` if there is no such category."
     wanted, found = [name.strip() for name in categories.split(",") if name.strip()] or CATEGORIES, []
     for category in wanted:
-        if category not in CATEGORIES: raise ConfigError(f"BFCL has no multi-turn category {category!r}; there are {', '.join(CATEGORIES)}{nearest(category, CATEGORIES)}")
-        rows, answers = (read_lines(f"{folder}BFCL_v4_multi_turn_{category}.json") for folder in ("", "possible_answer/"))
-        for row, answer in zip(rows[:number or None], answers):
+        if category not in CATEGORIES:
+            raise ConfigError(
+                f"BFCL has no multi-turn category {category!r}; there are "
+                f"{', '.join(CATEGORIES)}{nearest(category, CATEGORIES)}"
+            )
+        rows, answers = (
+            read_lines(f"{folder}BFCL_v4_multi_turn_{category}.json") for folder in ("", "possible_answer/")
+        )
+        for row, answer in zip(rows[: number or None], answers):
             said = ["\n".join(message["content"] for message in turn) for turn in row["question"]]
             added = {int(turn): names for turn, names in row.get("missed_function", {}).items()}
-            found.append(Conversation(row["id"], category, said, row["involved_classes"], row["initial_config"], added, answer["ground_truth"]))
+            found.append(
+                Conversation(
+                    row["id"],
+                    category,
+                    said,
+                    row["involved_classes"],
+                    row["initial_config"],
+                    added,
+                    answer["ground_truth"],
+                )
+            )
     return found
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #81df8fea
@@ -91,11 +119,15 @@ TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": ""}
 
 def json_schema(value):
     "A schema of the package's documentation as JSON schema."
-    if isinstance(value, list): return [json_schema(part) for part in value]
-    if not isinstance(value, dict): return value
+    if isinstance(value, list):
+        return [json_schema(part) for part in value]
+    if not isinstance(value, dict):
+        return value
     schema = {name: json_schema(part) for name, part in value.items()}
-    if isinstance(kind := schema.get("type"), str) and not (kind := TYPES.get(kind, kind)): del schema["type"]
-    elif isinstance(schema.get("type"), str): schema["type"] = kind
+    if isinstance(kind := schema.get("type"), str) and not (kind := TYPES.get(kind, kind)):
+        del schema["type"]
+    elif isinstance(schema.get("type"), str):
+        schema["type"] = kind
     return schema
 
 
@@ -103,22 +135,29 @@ def json_schema(value):
 def service_tools(service: str) -> dict[str, Tool]:  # by name
     "The tools of a service."
     file = bfcl(".constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING[service]
-    return {doc["name"]: Tool(name=doc["name"], description=doc["description"], input_schema=json_schema(doc["parameters"])) for doc in read_lines(f"multi_turn_func_doc/{file}")}
+    return {
+        doc["name"]: Tool(name=doc["name"], description=doc["description"], input_schema=json_schema(doc["parameters"]))
+        for doc in read_lines(f"multi_turn_func_doc/{file}")
+    }
 
 
 def new_service(service: str, state: dict, long_context: bool):
     "An object of the package's class, in the state that a conversation begins with."
     backend = bfcl(".constants.executable_backend_config")
     made = getattr(import_module(backend.CLASS_FILE_PATH_MAPPING[service]), service)()
-    if service not in backend.STATELESS_CLASSES: made._load_scenario(copy.deepcopy(state), long_context=long_context)
+    if service not in backend.STATELESS_CLASSES:
+        made._load_scenario(copy.deepcopy(state), long_context=long_context)
     return made
 
 
 def as_text(result) -> str:
     "What a method returned, as BFCL shows it to a model."
-    if isinstance(result, str): return result
-    try: return json.dumps(result) if isinstance(result, dict) else str(result)
-    except TypeError: return str(result)
+    if isinstance(result, str):
+        return result
+    try:
+        return json.dumps(result) if isinstance(result, dict) else str(result)
+    except TypeError:
+        return str(result)
 
 
 def service_server(
@@ -127,15 +166,19 @@ def service_server(
     long_context: bool = False,  # whether it holds much more
 ) -> Server:
     "A service as an MCP server."
+
     @asynccontextmanager
     async def lifespan(server):
         yield new_service(service, state, long_context)
 
-    async def list_tools(context, params) -> ListToolsResult: return ListToolsResult(tools=list(service_tools(service).values()))
+    async def list_tools(context, params) -> ListToolsResult:
+        return ListToolsResult(tools=list(service_tools(service).values()))
 
     async def call_tool(context, params) -> CallToolResult:
-        try: text, failed = as_text(getattr(context.lifespan_context, params.name)(**params.arguments or {})), False
-        except Exception as error: text, failed = f"Error during execution: {error}", True
+        try:
+            text, failed = as_text(getattr(context.lifespan_context, params.name)(**params.arguments or {})), False
+        except Exception as error:
+            text, failed = f"Error during execution: {error}", True
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
     return Server(service, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
@@ -144,8 +187,16 @@ def service_server(
 def open_services(conversation: Conversation) -> Pool:
     "A pool with the services of a conversation; not yet open."
     large = conversation.category == "long_context"
-    return Pool({name: ServerSpec(name, server=service_server, options={"service": name, "state": conversation.state.get(name, {}), "long_context": large})
-                 for name in conversation.services})
+    return Pool(
+        {
+            name: ServerSpec(
+                name,
+                server=service_server,
+                options={"service": name, "state": conversation.state.get(name, {}), "long_context": large},
+            )
+            for name in conversation.services
+        }
+    )
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #78c7d35c
 _checking = threading.Lock()
@@ -157,7 +208,8 @@ def as_source(
     tools: list[OfferedTool],  # those that exist
 ) -> str:
     "A call as the checker takes it."
-    if not any(tool.name == call.name for tool in tools) or not all(name.isidentifier() for name in call.arguments): return "unknown_tool()"
+    if not any(tool.name == call.name for tool in tools) or not all(name.isidentifier() for name in call.arguments):
+        return "unknown_tool()"
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
 
 
@@ -174,7 +226,16 @@ def as_call(
 @functools.cache
 def used_services() -> tuple[str, ...]:
     "The services that the multi-turn conversations use."
-    return tuple(sorted({service for category in CATEGORIES for row in read_lines(f"BFCL_v4_multi_turn_{category}.json") for service in row["involved_classes"]}))
+    return tuple(
+        sorted(
+            {
+                service
+                for category in CATEGORIES
+                for row in read_lines(f"BFCL_v4_multi_turn_{category}.json")
+                for service in row["involved_classes"]
+            }
+        )
+    )
 
 
 def check(
@@ -183,26 +244,49 @@ def check(
 ) -> str:  # empty: all was done
     "What BFCL's checker finds wrong."
     global _checks
-    checker, table = bfcl(".eval_checker.multi_turn_eval.multi_turn_checker"), vars(bfcl(".eval_checker.multi_turn_eval.multi_turn_utils"))
-    if len(made) != len(conversation.gold): return f"it ended after {len(made)} of {len(conversation.gold)} messages"
+    checker, table = (
+        bfcl(".eval_checker.multi_turn_eval.multi_turn_checker"),
+        vars(bfcl(".eval_checker.multi_turn_eval.multi_turn_utils")),
+    )
+    if len(made) != len(conversation.gold):
+        return f"it ended after {len(made)} of {len(conversation.gold)} messages"
     entry = {"id": conversation.name, "initial_config": conversation.state, "involved_classes": conversation.services}
     with _checking:
         _checks += 1
         name = f"mcp_grpo_{_checks}"
-        try: found = checker.multi_turn_checker([[turn for turn in turns if turn] for turns in made], conversation.gold, entry, conversation.category, name)
+        try:
+            found = checker.multi_turn_checker(
+                [[turn for turn in turns if turn] for turns in made],
+                conversation.gold,
+                entry,
+                conversation.category,
+                name,
+            )
         finally:
-            for left in [key for key in table if key.startswith(f"{name}_")]: del table[left]
+            for left in [key for key in table if key.startswith(f"{name}_")]:
+                del table[left]
     return "" if found["valid"] else found.get("error_message") or found.get("error_type") or "it is not valid"
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #0bc2cc5c
 def offered_tools(conversation: Conversation) -> dict[str, OfferedTool]:  # by name
     "All tools of a conversation, those that the user adds included."
-    return {name: OfferedTool(service, name, name, tool.description, {argument: argument for argument in tool.input_schema["properties"]}, parameters=tool.input_schema)
-            for service in conversation.services for name, tool in service_tools(service).items()}
+    return {
+        name: OfferedTool(
+            service,
+            name,
+            name,
+            tool.description,
+            {argument: argument for argument in tool.input_schema["properties"]},
+            parameters=tool.input_schema,
+        )
+        for service in conversation.services
+        for name, tool in service_tools(service).items()
+    }
 
 
 class Talk:
     "A conversation under way."
+
     def __init__(
         self,
         conversation: Conversation,
@@ -210,18 +294,33 @@ class Talk:
         form: str = "hermes",  # how the policy writes calls
     ):
         self.conversation, self.pool, self.form, self.end, self.reason = conversation, pool, form, "", ""
-        self.tools, added = offered_tools(conversation), {name for names in conversation.added.values() for name in names}
+        self.tools, added = (
+            offered_tools(conversation),
+            {name for names in conversation.added.values() for name in names},
+        )
         self.made: list[list[list[str]]] = [[]]  # message -> turn of the policy -> its calls
         self.events: list[ToolEvent] = []
-        needed = [f"{self.tools[call.name].server}.{call.name}" for calls in conversation.gold for call in map(as_call, calls)]
-        self.task = Task(conversation.name, conversation.category, "complex", [{"role": "user", "content": conversation.messages[0]}], MOST_STEPS * len(conversation.messages),
-                         {"kind": "calls", "must_call_tool": needed}, tools=[tool for name, tool in self.tools.items() if name not in added], data_source="bfcl")
+        needed = [
+            f"{self.tools[call.name].server}.{call.name}" for calls in conversation.gold for call in map(as_call, calls)
+        ]
+        self.task = Task(
+            conversation.name,
+            conversation.category,
+            "complex",
+            [{"role": "user", "content": conversation.messages[0]}],
+            MOST_STEPS * len(conversation.messages),
+            {"kind": "calls", "must_call_tool": needed},
+            tools=[tool for name, tool in self.tools.items() if name not in added],
+            data_source="bfcl",
+        )
 
     @property
-    def done(self) -> bool: return bool(self.end)
+    def done(self) -> bool:
+        return bool(self.end)
 
     @property
-    def turns(self) -> int: return sum(map(len, self.made))
+    def turns(self) -> int:
+        return sum(map(len, self.made))
 
     async def start(self) -> list[dict]:
         "Lease the services; returns the prompt's messages."
@@ -232,21 +331,39 @@ class Talk:
         "Play one turn: make its calls, or hear what the user says next."
         action = parse_action(text, self.form)
         self.made[-1].append([as_source(call, list(self.tools.values())) for call in action.calls])
-        if truncated: self.end = "truncated"
-        elif action.calls and len(self.made[-1]) > MOST_STEPS: self.end = "max_turns"
-        elif action.calls: return Step([observation(await self.call(call)) for call in action.calls], self.done)
-        else: return self.next_message()
+        if truncated:
+            self.end = "truncated"
+        elif action.calls and len(self.made[-1]) > MOST_STEPS:
+            self.end = "max_turns"
+        elif action.calls:
+            return Step([observation(await self.call(call)) for call in action.calls], self.done)
+        else:
+            return self.next_message()
         return Step([], True)
 
     async def call(self, call: Call) -> str:
         "Make one call; returns its result."
         tool, turn = self.tools.get(call.name), self.turns - 1
-        if tool is None: event = ToolEvent(turn, call.name, "", "", call.arguments, f"there is no tool named {call.name}", is_error=True)
+        if tool is None:
+            event = ToolEvent(
+                turn, call.name, "", "", call.arguments, f"there is no tool named {call.name}", is_error=True
+            )
         else:
             result = await self.lease.call(tool.server, tool.tool, call.arguments)
-            event = ToolEvent(turn, call.name, tool.server, tool.tool, call.arguments, result.content, result.is_error, result.fault or "", result.seconds)
+            event = ToolEvent(
+                turn,
+                call.name,
+                tool.server,
+                tool.tool,
+                call.arguments,
+                result.content,
+                result.is_error,
+                result.fault or "",
+                result.seconds,
+            )
         self.events.append(event)
-        if event.fault: self.end, self.reason = "aborted", f"{event.fault}: {event.server}.{event.tool}"
+        if event.fault:
+            self.end, self.reason = "aborted", f"{event.fault}: {event.server}.{event.tool}"
         return event.content
 
     def next_message(self) -> Step:
@@ -258,16 +375,30 @@ class Talk:
         self.made.append([])
         said = self.conversation.messages[at]
         if at in self.conversation.added:
-            said = tool_prompt([self.tools[name] for name in self.conversation.added[at]]) + "\n" + bfcl(".constants.default_prompts").DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC
+            said = (
+                tool_prompt([self.tools[name] for name in self.conversation.added[at]])
+                + "\n"
+                + bfcl(".constants.default_prompts").DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC
+            )
         return Step([{"role": "user", "content": said}], False)
 
     async def finish(self) -> Outcome:
         "Give the services back, and ask the checker."
         await self.lease.release()
         self.end = self.end or "truncated"
-        if self.end == "aborted": return Outcome(None, {}, False, "aborted", self.events, None, self.reason, self.turns)
+        if self.end == "aborted":
+            return Outcome(None, {}, False, "aborted", self.events, None, self.reason, self.turns)
         wrong = check(self.conversation, self.made) if self.end == "answer" else f"it ended early ({self.end})"
-        return Outcome(float(not wrong), {"checker": [(max(self.turns - 1, 0), float(not wrong))]}, not wrong, self.end, self.events, None, wrong, self.turns)
+        return Outcome(
+            float(not wrong),
+            {"checker": [(max(self.turns - 1, 0), float(not wrong))]},
+            not wrong,
+            self.end,
+            self.events,
+            None,
+            wrong,
+            self.turns,
+        )
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #9e2cf266
 def oracle(conversation: Conversation, form: str = "hermes") -> Callable:  # messages -> the next turn
@@ -275,15 +406,21 @@ def oracle(conversation: Conversation, form: str = "hermes") -> Callable:  # mes
     turns = []
     for calls in conversation.gold:
         made = list(map(as_call, calls))
-        turns += [*(render_calls(made[at:at + 16], form) for at in range(0, len(made), 16)), "done"]
+        turns += [*(render_calls(made[at : at + 16], form) for at in range(0, len(made), 16)), "done"]
     left = iter(turns)
-    async def act(messages: list[dict]) -> str: return next(left)
+
+    async def act(messages: list[dict]) -> str:
+        return next(left)
+
     return act
 
 
 def null(conversation: Conversation) -> Callable:
     "Makes no call."
-    async def act(messages: list[dict]) -> str: return "done"
+
+    async def act(messages: list[dict]) -> str:
+        return "done"
+
     return act
 
 
@@ -292,7 +429,14 @@ SCRIPTS = {"oracle": oracle, "null": null}
 
 def begin(conversation: Conversation, prompt: list[int], sample: int) -> Trajectory:
     "A trajectory that holds only the prompt."
-    return Trajectory.begin(prompt, task_id=conversation.name, family=conversation.category, data_source="bfcl", sample=sample, key=("evaluate", 0, conversation.name, sample))
+    return Trajectory.begin(
+        prompt,
+        task_id=conversation.name,
+        family=conversation.category,
+        data_source="bfcl",
+        sample=sample,
+        key=("evaluate", 0, conversation.name, sample),
+    )
 
 
 async def talk_in_text(conversation: Conversation, act: Callable, sample: int = 0) -> Trajectory:  # without tokens
@@ -306,24 +450,33 @@ async def talk_in_text(conversation: Conversation, act: Callable, sample: int = 
             said = await act(messages)
             step = await talk.step(said, truncated=isinstance(said, Turn) and said.truncated)
             messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
-            trajectory.text += [TurnText("policy", said), *(TurnText("tool", message["content"]) for message in step.observations)]
+            trajectory.text += [
+                TurnText("policy", said),
+                *(TurnText("tool", message["content"]) for message in step.observations),
+            ]
         trajectory.outcome = await talk.finish()
     return trajectory
 
 
-async def talk_in_tokens(conversation: Conversation, engine: Engine, chat: Chat, sampling: Sampling, max_tokens: int, sample: int = 0) -> Trajectory:
+async def talk_in_tokens(
+    conversation: Conversation, engine: Engine, chat: Chat, sampling: Sampling, max_tokens: int, sample: int = 0
+) -> Trajectory:
     "One conversation of a policy that is sampled, token by token."
     async with open_services(conversation) as pool:
         talk = Talk(conversation, pool, chat.form)
         await talk.start()
         prompt = await opening_ids(talk.task, pool, chat)
         if len(prompt) >= max_tokens:
-            raise ConfigError(f"the prompt of {conversation.name} has {len(prompt)} tokens, and an episode may have {max_tokens}: choose a model with room for more, or raise rollout.max_tokens.")
+            raise ConfigError(
+                f"the prompt of {conversation.name} has {len(prompt)} tokens, and an episode may have "
+                f"{max_tokens}: choose a model with room for more, or raise rollout.max_tokens."
+            )
         trajectory = begin(conversation, prompt, sample)
         try:
             await play_turns(talk, engine, chat, sampling, max_tokens, trajectory)
             trajectory.outcome = await talk.finish()
-        finally: await engine.release(trajectory.key)
+        finally:
+            await engine.release(trajectory.key)
     trajectory.text = chat.texts(trajectory)
     return trajectory.check()
 
@@ -333,9 +486,15 @@ def model_player(cfg: Config) -> Callable:  # (conversation, sample) -> trajecto
     from mcp_grpo.model.policy import check_model, open_policy, plan_run
     from mcp_grpo.rollout.chat import open_chat
     from mcp_grpo.rollout.engine import open_engine
+
     chat = open_chat(cfg, check_model(cfg))
-    engine, sampling = open_engine(cfg, open_policy(cfg, plan_run(cfg))), evaluation_sampling(cfg.evaluate, cfg.rollout, chat)
-    return lambda conversation, sample: talk_in_tokens(conversation, engine, chat, sampling, cfg.rollout.max_tokens, sample)
+    engine, sampling = (
+        open_engine(cfg, open_policy(cfg, plan_run(cfg))),
+        evaluation_sampling(cfg.evaluate, cfg.rollout, chat),
+    )
+    return lambda conversation, sample: talk_in_tokens(
+        conversation, engine, chat, sampling, cfg.rollout.max_tokens, sample
+    )
 
 
 def text_player(write: Callable) -> Callable:  # (conversation, sample) -> trajectory
@@ -343,14 +502,29 @@ def text_player(write: Callable) -> Callable:  # (conversation, sample) -> traje
     return lambda conversation, sample: talk_in_text(conversation, write(conversation), sample)
 
 
-async def evaluate_async(play: Callable, conversations: list[Conversation], rounds: int = 1, at_once: int = 16, progress: Callable[[int, int], None] | None = None, played: list[Trajectory] | None = None) -> list[Trajectory]:
+async def evaluate_async(
+    play: Callable,
+    conversations: list[Conversation],
+    rounds: int = 1,
+    at_once: int = 16,
+    progress: Callable[[int, int], None] | None = None,
+    played: list[Trajectory] | None = None,
+) -> list[Trajectory]:
     "Play conversations, some of them at the same time; `played` receives each as it ends."
-    wanted, played, limiter = [(c, sample) for sample in range(rounds) for c in conversations], [] if played is None else played, anyio.Semaphore(at_once)
+    wanted, played, limiter = (
+        [(c, sample) for sample in range(rounds) for c in conversations],
+        [] if played is None else played,
+        anyio.Semaphore(at_once),
+    )
+
     async def one(item: tuple[Conversation, int]) -> Trajectory:
-        async with limiter: trajectory = await play(*item)
+        async with limiter:
+            trajectory = await play(*item)
         played.append(trajectory)
-        if progress: progress(len(played), len(wanted))
+        if progress:
+            progress(len(played), len(wanted))
         return trajectory
+
     return await together(one, wanted)
 
 
@@ -368,13 +542,24 @@ def evaluate_bfcl(
 ) -> tuple[Rounds, Path]:  # and the folder of its episodes
     "Play conversations with any policy, and keep what came of it."
     conversations = read_conversations(categories, number)
-    if policy in SCRIPTS: play = text_player(SCRIPTS[policy])
+    if policy in SCRIPTS:
+        play = text_player(SCRIPTS[policy])
     else:
         limits = ["rollout.max_tokens=16384", "rollout.max_new_tokens=512", "rollout.deterministic=false"]
         cfg = open_evaluation(policy, settings=[*limits, *settings], mode=mode)
         how = settle_sampling(cfg, rounds, temperature, endpoint)
-        write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop) if endpoint else None
+        write = (
+            endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
+            if endpoint
+            else None
+        )
         play = text_player(lambda conversation: write(None)) if endpoint else model_player(cfg)
-    name, tasks, folder, played = f"{policy} at {endpoint}" if endpoint else policy, "bfcl" + f":{categories}" * bool(categories), folder or project_root() / "outputs", []
-    with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder): episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress, played)
+    name, tasks, folder, played = (
+        f"{policy} at {endpoint}" if endpoint else policy,
+        "bfcl" + f":{categories}" * bool(categories),
+        folder or project_root() / "outputs",
+        [],
+    )
+    with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder):
+        episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress, played)
     return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, tasks, folder)

@@ -22,12 +22,15 @@ try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv
     from skyrl_gym.tools.core import ToolGroup
 except ImportError as error:
-    raise ImportError("mcp_grpo.interop.skyrl needs skyrl_gym; install it with: pip install 'mcp-grpo[skyrl]'") from error
+    raise ImportError(
+        "mcp_grpo.interop.skyrl needs skyrl_gym; install it with: pip install 'mcp-grpo[skyrl]'"
+    ) from error
 
 # %% ../../nbs/10_interop/00_skyrl.ipynb #e2335229
 DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # embedded servers of an environment whose config names none
 _pools: dict[tuple, Pool] = {}
 _pools_lock = threading.Lock()
+
 
 def default_pool(
     servers: tuple = DEFAULT_SERVERS,  # embedded servers
@@ -36,20 +39,25 @@ def default_pool(
     "The pool of environments whose config has none."
     key = os.getpid(), tuple(servers), world_seed
     with _pools_lock:
-        if key not in _pools: _pools[key] = Pool(embedded_specs(servers, world_seed=world_seed)).open()
+        if key not in _pools:
+            _pools[key] = Pool(embedded_specs(servers, world_seed=world_seed)).open()
         return _pools[key]
+
 
 def _dense(value: Any) -> Any:
     "A JSON value without the `None`s of missing keys."
-    if isinstance(value, dict): return {name: _dense(part) for name, part in value.items() if part is not None}
+    if isinstance(value, dict):
+        return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 # %% ../../nbs/10_interop/00_skyrl.ipynb #eb87c1aa
 def _as_user(observations: list[dict]) -> list[dict]:
     "Observations as one user message, or none."
-    if not observations: return []
+    if not observations:
+        return []
     replies = (f"<tool_response>\n{message['content']}\n</tool_response>" for message in observations)
     return [{"role": "user", "content": "\n".join(replies)}]
+
 
 def _step_output(
     step: Step,
@@ -57,22 +65,39 @@ def _step_output(
     fault_reward: float | None,  # the reward to report for an aborted episode
 ) -> dict:
     "SkyRL's dictionary for one step."
-    if outcome is None: return dict(observations=_as_user(step.observations), reward=0.0, done=False, metadata={}, postprocessed_action=None)
+    if outcome is None:
+        return dict(
+            observations=_as_user(step.observations), reward=0.0, done=False, metadata={}, postprocessed_action=None
+        )
     aborted = outcome.reward is None
     metadata = dict(end=outcome.end, success=outcome.success, aborted=aborted, reason=outcome.reason)
-    return dict(observations=[], reward=fault_reward if aborted else outcome.reward, done=True, metadata=metadata, postprocessed_action=None)
+    return dict(
+        observations=[],
+        reward=fault_reward if aborted else outcome.reward,
+        done=True,
+        metadata=metadata,
+        postprocessed_action=None,
+    )
+
 
 def _metrics(outcome: Outcome) -> dict[str, float]:
     "The metrics of one episode; `success` only where it is known."
     aborted = outcome.reward is None
     known = {} if aborted else dict(success=float(outcome.success))
     terms = {f"reward/{name}": sum(value for _, value in credits) for name, credits in outcome.rewards.items()}
-    return dict(**known, aborted=float(aborted), turns=outcome.turns, tool_calls=len(outcome.events),
-                tool_errors=sum(event.is_error for event in outcome.events), **terms)
+    return dict(
+        **known,
+        aborted=float(aborted),
+        turns=outcome.turns,
+        tool_calls=len(outcome.events),
+        tool_errors=sum(event.is_error for event in outcome.events),
+        **terms,
+    )
 
 # %% ../../nbs/10_interop/00_skyrl.ipynb #14b1fc3a
 class MCPToolGroup(ToolGroup):
     "The offered tools of one MCP server, in a running episode."
+
     def __init__(
         self,
         server: str,  # the group's name
@@ -83,7 +108,8 @@ class MCPToolGroup(ToolGroup):
 
     def _register_tools(self) -> None:
         for tool in self.episode.task.tools:
-            if tool.server == self.name: self._tool_registry[tool.name] = self._caller(tool.name)
+            if tool.server == self.name:
+                self._tool_registry[tool.name] = self._caller(tool.name)
 
     def _caller(self, name: str):
         "A function of the arguments that calls the tool shown as `name`."
@@ -95,8 +121,10 @@ async def _turn(episode: Episode, text: str) -> tuple[Step, Outcome | None]:
     step = await episode.step(text)
     return step, await episode.finish() if step.done else None
 
+
 class MCPToolEnv(BaseTextEnv):
     "A task over MCP servers as a SkyRL environment."
+
     def __init__(
         self,
         env_config: dict | None = None,  # pool, or servers and world_seed; weights, max_result_chars, fault_reward
@@ -111,7 +139,9 @@ class MCPToolEnv(BaseTextEnv):
         "Starts the row's episode; returns the prompt's messages, and the task's id."
         self.close()
         task = Task.from_row({**_dense(self.extras), "prompt": [dict(message) for message in prompt]}, "SkyRL row")
-        pool = self.config.get("pool") or default_pool(tuple(self.config.get("servers", DEFAULT_SERVERS)), self.config.get("world_seed", 0))
+        pool = self.config.get("pool") or default_pool(
+            tuple(self.config.get("servers", DEFAULT_SERVERS)), self.config.get("world_seed", 0)
+        )
         episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 0))
         messages = run_sync(episode.start)
         self.episode, self.outcome = episode, None
@@ -121,7 +151,8 @@ class MCPToolEnv(BaseTextEnv):
 
     def step(self, action: str) -> dict:
         "Plays one turn of text."
-        if self.episode is None: raise RuntimeError("call init before step")
+        if self.episode is None:
+            raise RuntimeError("call init before step")
         step, self.outcome = run_sync(_turn, self.episode, action)
         self.turns = self.episode.record.turns
         return _step_output(step, self.outcome, self.config.get("fault_reward"))
@@ -132,15 +163,18 @@ class MCPToolEnv(BaseTextEnv):
 
     def close(self) -> None:
         "Gives the sessions back; may be called twice."
-        if self.episode is not None and self.outcome is None: self.outcome = run_sync(self.episode.finish)
+        if self.episode is not None and self.outcome is None:
+            self.outcome = run_sync(self.episode.finish)
 
     def _execute_tool(self, tool_group_name: str, tool_name: str, tool_input: dict) -> str:
         return super()._execute_tool(tool_group_name, tool_name, (tool_input,))
+
 
 def register_env(
     name: str = "MCPToolEnv",  # as rows name it in `env_class`
     **kwargs,  # passed to every environment made under this name
 ) -> str:  # the name
     "Makes the environment known to `skyrl_gym.make`; a second time it does nothing."
-    if name not in skyrl_gym.registry: skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
+    if name not in skyrl_gym.registry:
+        skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
     return name

@@ -22,17 +22,28 @@ def partial_attention(
     causal = model.get_base_model() if hasattr(model, "disable_adapter") else model
     config = causal.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"})
-    windows = not getattr(config, "layer_types", None) and getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
-    if kinds: return f"it has layers of type {', '.join(kinds)}"
-    if windows: return "its attention has a sliding window"
-    if getattr(config, "attn_logit_softcapping", None): return "it caps its attention scores"
-    if getattr(config, "kv_lora_rank", None): return "its keys and values have different widths"
-    if getattr(causal, "_is_stateful", False) or config.is_encoder_decoder: return "it is not a plain decoder with attention"
-    if not getattr(causal, "_supports_attention_backend", False): return "its attention cannot be replaced by name"
+    windows = (
+        not getattr(config, "layer_types", None)
+        and getattr(config, "use_sliding_window", True)
+        and getattr(config, "sliding_window", None)
+    )
+    if kinds:
+        return f"it has layers of type {', '.join(kinds)}"
+    if windows:
+        return "its attention has a sliding window"
+    if getattr(config, "attn_logit_softcapping", None):
+        return "it caps its attention scores"
+    if getattr(config, "kv_lora_rank", None):
+        return "its keys and values have different widths"
+    if getattr(causal, "_is_stateful", False) or config.is_encoder_decoder:
+        return "it is not a plain decoder with attention"
+    if not getattr(causal, "_supports_attention_backend", False):
+        return "its attention cannot be replaced by name"
     return ""
 
 # %% ../../nbs/06_model/01_attention.ipynb #0c6d4159
 ALTERING = ("sliding_window", "softcap", "s_aux", "position_bias")  # keywords that change what attention computes
+
 
 def plain_call(
     module: nn.Module,  # an attention layer
@@ -41,11 +52,18 @@ def plain_call(
 ) -> None:
     "Refuse a call that asks for more than plain attention, with a `ValueError`."
     unsupported = [name for name in ALTERING if keywords.get(name) is not None]
-    if dropout > 0: unsupported.append("dropout")
-    if unsupported: raise ValueError(f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which is left out here; choose another model.")
+    if dropout > 0:
+        unsupported.append("dropout")
+    if unsupported:
+        raise ValueError(
+            f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which is left out here; "
+            "choose another model."
+        )
 
 # %% ../../nbs/06_model/01_attention.ipynb #b6e23ce1
-def no_mask(*args, **keywords) -> None: return None
+def no_mask(*args, **keywords) -> None:
+    return None
+
 
 def register_layout(
     name: str,  # for `attention_layout`
@@ -56,6 +74,7 @@ def register_layout(
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, mask)
 
+
 @contextmanager
 def attention_layout(
     causal: nn.Module,  # a causal language model
@@ -65,21 +84,34 @@ def attention_layout(
     "Inside, `causal` attends in this layout; afterwards its former attention is restored."
     config = causal.config.get_text_config()
     before = config._attn_implementation
-    if instead_of in ("", before): config._attn_implementation = name
-    try: yield
-    finally: config._attn_implementation = before
+    if instead_of in ("", before):
+        config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 # %% ../../nbs/06_model/01_attention.ipynb #6b7661a0
 @contextmanager
 def recomputing(
     causal: nn.Module,  # a causal language model
 ) -> Iterator[None]:
-    "Inside, the layers of `causal` keep only their inputs; the backward pass, later, computes the rest again in the same layout."
-    layers, config = [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)], causal.config.get_text_config()
-    def contexts(): return nullcontext(), attention_layout(causal, config._attn_implementation)  # of the two computations
+    """Inside, the layers of `causal` keep only their inputs; the backward pass, later, computes the rest again in the
+    same layout."""
+    layers, config = (
+        [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)],
+        causal.config.get_text_config(),
+    )
+
+    def contexts():
+        return nullcontext(), attention_layout(causal, config._attn_implementation)  # of the two computations
+
     causal.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
-    for layer in layers: layer.training = True
-    try: yield
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
     finally:
-        for layer in layers: layer.training = False
+        for layer in layers:
+            layer.training = False
         causal.gradient_checkpointing_disable()

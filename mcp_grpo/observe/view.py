@@ -24,7 +24,9 @@ from ..rollout.trajectory import Trajectory, read_trajectories
 # %% ../../nbs/09_observe/02_view.ipynb #2619bbf4
 class Table:
     "Rows under headings; Markdown in a notebook, aligned text in a terminal."
-    def __init__(self,
+
+    def __init__(
+        self,
         headings: Sequence[str],
         rows: Iterable[Sequence],  # cells are shown with str()
     ):
@@ -33,21 +35,30 @@ class Table:
 
     def _repr_markdown_(self) -> str:
         rule = ["---"] + ["---:"] * (len(self.headings) - 1)
-        escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (self.headings, rule, *self.rows)]
+        escaped = [
+            [cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (self.headings, rule, *self.rows)
+        ]
         return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
     def __rich__(self):
         from rich.table import Table as RichTable
         from rich.text import Text
+
         table = RichTable(box=None, pad_edge=False, header_style="bold")
-        for i, heading in enumerate(self.headings): table.add_column(Text(heading), justify="right" if i else "left", overflow="fold")
-        for row in self.rows: table.add_row(*map(Text, row))
+        for i, heading in enumerate(self.headings):
+            table.add_column(Text(heading), justify="right" if i else "left", overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
         return table
 
     def __repr__(self) -> str:
         first, *widths = [max(map(len, column)) for column in zip(self.headings, *self.rows)]
+
         def line(row: list[str]) -> str:
-            return "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths))]).rstrip()
+            return "  ".join(
+                [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths))]
+            ).rstrip()
+
         return "\n".join(line(row) for row in (self.headings, *self.rows))
 
 # %% ../../nbs/09_observe/02_view.ipynb #0c9ef81c
@@ -56,22 +67,29 @@ def named_parts(
 ) -> dict:  # name -> part
     "The families of an evaluation, and its tasks by the number of calls that their rows say a person would need."
     families = {family or "no family": part for family, part in found.by_family().items()}
-    if list(families) == ["no family"]: families = {}  # that would be all tasks
+    if list(families) == ["no family"]:
+        families = {}  # that would be all tasks
     return families | {f"{calls} call{'s' * (calls > 1)}": part for calls, part in found.by_calls().items()}
+
 
 def success_table(
     stages: dict,  # stage, such as before or after -> an Evaluation of the same tasks; the last one has the rows
     name: str = "held-out tasks",  # what the tasks are called
 ) -> Table:
     "Success at each stage with confidence intervals: overall, then a row per family and per number of calls."
+
     def cells(evaluation) -> list[str]:
-        if evaluation is None or not evaluation.n: return ["-", "-"]
+        if evaluation is None or not evaluation.n:
+            return ["-", "-"]
         low, high = evaluation.ci95
         return [f"{evaluation.success:.1%}", f"{low:.1%} to {high:.1%}"]
+
     parts = [named_parts(evaluation) for evaluation in stages.values()]
     *_, last = stages.values()
     rows = [["all", last.n, *(cell for evaluation in stages.values() for cell in cells(evaluation))]]
-    rows += [[part, now.n, *(cell for found in parts for cell in cells(found.get(part)))] for part, now in parts[-1].items()]
+    rows += [
+        [part, now.n, *(cell for found in parts for cell in cells(found.get(part)))] for part, now in parts[-1].items()
+    ]
     return Table([name, "n", *(heading for stage in stages for heading in (stage, "interval"))], rows)
 
 # %% ../../nbs/09_observe/02_view.ipynb #9265d888
@@ -88,6 +106,7 @@ def time_table(
 # %% ../../nbs/09_observe/02_view.ipynb #3aeda692
 class Picture:
     "A matplotlib figure that every notebook shows, including a headless one."
+
     def __init__(self, figure: Any):  # a matplotlib Figure
         self.figure = figure
 
@@ -108,7 +127,7 @@ def running_mean(
     "The mean of the last `window` values at each step."
     means = []
     for i in range(len(values)):
-        seen = [v for v in values[max(0, i + 1 - window):i + 1] if v is not None]
+        seen = [v for v in values[max(0, i + 1 - window) : i + 1] if v is not None]
         means.append(sum(seen) / len(seen) if seen else float("nan"))
     return means
 
@@ -120,6 +139,7 @@ def plot_curve(
 ) -> Picture:
     "Training metrics over steps: a dot for each step, a running mean as the line."
     from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.subplots()
     steps = [step["step"] for step in metrics]
@@ -130,7 +150,8 @@ def plot_curve(
     axes.set(xlabel="step", ylabel="mean over the step's episodes")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    if steps: axes.legend(loc="lower right", frameon=False)
+    if steps:
+        axes.legend(loc="lower right", frameon=False)
     return Picture(figure)
 
 # %% ../../nbs/09_observe/02_view.ipynb #7c4bff4c
@@ -141,7 +162,9 @@ def is_interactive() -> bool:
 # %% ../../nbs/09_observe/02_view.ipynb #474cae87
 class LivePlot:
     "The learning curve, redrawn in place after each step; a headless notebook shows nothing."
-    def __init__(self,
+
+    def __init__(
+        self,
         names: Sequence[str] = ("reward", "success"),
         live: bool | None = None,  # None: decide by `is_interactive`
     ):
@@ -150,39 +173,68 @@ class LivePlot:
 
     def update(self, metrics: list[dict]) -> None:
         "Draw all steps so far."
-        if not self.live: return
+        if not self.live:
+            return
         from IPython.display import display
+
         picture = plot_curve(metrics, self.names)
-        if self.handle is None: self.handle = display(picture, display_id=True)
-        else: self.handle.update(picture)
+        if self.handle is None:
+            self.handle = display(picture, display_id=True)
+        else:
+            self.handle.update(picture)
 
 # %% ../../nbs/09_observe/02_view.ipynb #efe78a45
-COLOURS = {"prompt": "#8884", "policy": "#2a72", "forced": "#a2a2", "tool": "#27c2"}  # background by writer, translucent for dark themes
+COLOURS = {
+    "prompt": "#8884",
+    "policy": "#2a72",
+    "forced": "#a2a2",
+    "tool": "#27c2",
+}  # background by writer, translucent for dark themes
 
-MARKS = {"prompt": ("bright_black", "prompt"), "policy": ("yellow", "policy wrote"), "forced": ("magenta", "written for the policy"), "tool": ("blue", "tools answered")}  # colour and title of a box on a terminal
+MARKS = {
+    "prompt": ("bright_black", "prompt"),
+    "policy": ("yellow", "policy wrote"),
+    "forced": ("magenta", "written for the policy"),
+    "tool": ("blue", "tools answered"),
+}  # colour and title of a box on a terminal
+
 
 class Reading:
     "One or several trajectories to read: coloured in a notebook and by the command, plain as text."
+
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]):  # (title, segments)
         self.sections = sections
 
     def __rich_console__(self, console, options):
         from rich.panel import Panel
         from rich.text import Text
+
         for title, parts in self.sections:
             yield Text(f"\n{title}", style="bold")
             for who, text in parts:
                 colour, name = MARKS.get(who, ("white", who))
-                yield Panel(Text(text.strip("\n"), overflow="fold"), title=name, title_align="left", border_style=colour)
+                yield Panel(
+                    Text(text.strip("\n"), overflow="fold"), title=name, title_align="left", border_style=colour
+                )
 
     def __repr__(self) -> str:
-        return "\n\n".join("\n".join([title, *(f"[{who}] {text}" for who, text in parts)]) for title, parts in self.sections)
+        return "\n\n".join(
+            "\n".join([title, *(f"[{who}] {text}" for who, text in parts)]) for title, parts in self.sections
+        )
 
     def _repr_html_(self) -> str:
-        style = "white-space:pre-wrap;overflow-wrap:anywhere;padding:.3em .6em;margin:.15em 0;font-family:monospace;border-radius:4px"
+        style = (
+            "white-space:pre-wrap;overflow-wrap:anywhere;padding:.3em .6em;margin:.15em "
+            "0;font-family:monospace;border-radius:4px"
+        )
+
         def block(who: str, text: str) -> str:
             return f'<div title="{who}" style="{style};background:{COLOURS.get(who, "none")}">{html.escape(text)}</div>'
-        return "".join(f"<p><b>{html.escape(title)}</b></p>" + "".join(block(*part) for part in parts) for title, parts in self.sections)
+
+        return "".join(
+            f"<p><b>{html.escape(title)}</b></p>" + "".join(block(*part) for part in parts)
+            for title, parts in self.sections
+        )
 
 # %% ../../nbs/09_observe/02_view.ipynb #98ea3226
 def heading(
@@ -193,7 +245,10 @@ def heading(
     outcome = trajectory.outcome
     reward = "no reward" if outcome.reward is None else f"reward {outcome.reward:.2f}"
     success = "success" if outcome.success else "no success"
-    return f"{prefix}{trajectory.task_id} ({trajectory.family}): {success}, {reward}, {len(outcome.events)} call{'s' * (len(outcome.events) != 1)}, ended by {outcome.end}"
+    return (
+        f"{prefix}{trajectory.task_id} ({trajectory.family}): {success}, {reward}, {len(outcome.events)} "
+        f"call{'s' * (len(outcome.events) != 1)}, ended by {outcome.end}"
+    )
 
 # %% ../../nbs/09_observe/02_view.ipynb #c63a1a26
 def read_aloud(
@@ -213,7 +268,9 @@ def compare(
     sections = []
     for task_id in task_ids:
         for stage, episode in (("before", old[task_id]), ("after", new[task_id])):
-            sections.append((heading(episode, f"{stage}: "), [(part.role, part.text) for part in episode.text][stage == "after":]))
+            sections.append(
+                (heading(episode, f"{stage}: "), [(part.role, part.text) for part in episode.text][stage == "after" :])
+            )
     return Reading(sections)
 
 # %% ../../nbs/09_observe/02_view.ipynb #85a490f9
@@ -221,13 +278,21 @@ def example_tasks(
     played: list[Trajectory],  # one per task
     n: int = 3,
 ) -> list[str]:  # task ids
-    "Choose tasks to read, independently of their outcome: the first of each family, those that need the most calls first."
+    """Choose tasks to read, independently of their outcome: the first of each family, those that need the most calls
+    first."""
     first = list({t.family: t for t in reversed(played)}.values())[::-1]
     rest = [t for t in played if t not in first]
     return [t.task_id for t in (sorted(first, key=lambda t: -t.calls) + rest)[:n]]
 
 # %% ../../nbs/09_observe/02_view.ipynb #57876603
-EPISODES = {"before": "heldout-before.jsonl", "warmstart": "heldout-warmstart.jsonl", "after": "heldout-after.jsonl", "train": "trajectories.jsonl", "evaluation": "episodes.jsonl"}  # in the folder of a run or an evaluation
+EPISODES = {
+    "before": "heldout-before.jsonl",
+    "warmstart": "heldout-warmstart.jsonl",
+    "after": "heldout-after.jsonl",
+    "train": "trajectories.jsonl",
+    "evaluation": "episodes.jsonl",
+}  # in the folder of a run or an evaluation
+
 
 def read_episodes(
     place: str | Path,  # the folder of a run or an evaluation, or a .jsonl file
@@ -235,12 +300,21 @@ def read_episodes(
 ) -> list[Trajectory]:
     "The episodes of a run. Raises `ConfigError` if there are none."
     place = Path(place)
-    if place.is_file(): return read_trajectories(place)
-    if which and which not in EPISODES: raise ConfigError(f"there are no episodes called {which!r}; there are {', '.join(EPISODES)}{nearest(which, EPISODES)}")
+    if place.is_file():
+        return read_trajectories(place)
+    if which and which not in EPISODES:
+        raise ConfigError(
+            f"there are no episodes called {which!r}; there are {', '.join(EPISODES)}{nearest(which, EPISODES)}"
+        )
     names = [which] if which else ["evaluation", "after", "warmstart", "before", "train"]
     found = [place / EPISODES[name] for name in names if (place / EPISODES[name]).is_file()]
-    if not found: raise ConfigError(f"{place} holds no {EPISODES[which] if which else 'episodes'}: give the folder of a run below outputs/, or of an evaluation.")
+    if not found:
+        raise ConfigError(
+            f"{place} holds no {EPISODES[which] if which else 'episodes'}: give the folder of a run below "
+            "outputs/, or of an evaluation."
+        )
     return read_trajectories(found[0])
+
 
 def choose_episodes(
     episodes: list[Trajectory],
@@ -250,14 +324,19 @@ def choose_episodes(
     failed: bool = False,  # only those without success
 ) -> list[Trajectory]:
     "Some episodes to read: one of each family first, in the order in which they were played."
-    wanted = [t for t in episodes if (not family or t.family == family) and t.task_id.startswith(task) and not (failed and t.outcome.success)]
+    wanted = [
+        t
+        for t in episodes
+        if (not family or t.family == family) and t.task_id.startswith(task) and not (failed and t.outcome.success)
+    ]
     first = list({t.family: t for t in reversed(wanted)}.values())[::-1]
-    return (first + [t for t in wanted if t not in first])[:n or len(wanted)]
+    return (first + [t for t in wanted if t not in first])[: n or len(wanted)]
 
 # %% ../../nbs/09_observe/02_view.ipynb #0c4f4a34
 @dataclass
 class NeverSucceeded:
     "A family of tasks without a single success."
+
     family: str
     episodes: int  # that were played
     task_id: str  # of the example
@@ -265,38 +344,57 @@ class NeverSucceeded:
     wrote: str  # the policy, in the example
 
     def __str__(self) -> str:
-        return f"{self.family} never succeeded in {self.episodes} episodes; in the best of them (task {self.task_id}, reward {self.reward:.2f}) the policy wrote: {self.wrote}"
+        return (
+            f"{self.family} never succeeded in {self.episodes} episodes; in the best of them (task {self.task_id}, "
+            f"reward {self.reward:.2f}) the policy wrote: {self.wrote}"
+        )
+
 
 def never_succeeded(
     path: str | Path,  # the trajectories.jsonl of a run; need not exist
     longest: int = 300,  # characters of an example
 ) -> list[NeverSucceeded]:  # by family
     "The families of a run that never succeeded."
-    if not Path(path).is_file(): return []
+    if not Path(path).is_file():
+        return []
     played, best, solved = Counter(), {}, set()
     with open(path, encoding="utf-8") as file:
         for line in file:
-            if not line.endswith("\n"): break  # of a run that was killed
+            if not line.endswith("\n"):
+                break  # of a run that was killed
             episode = json.loads(line)
             outcome, family = episode["outcome"], episode["family"]
-            if outcome["reward"] is None: continue
+            if outcome["reward"] is None:
+                continue
             played[family] += 1
-            if outcome["success"]: solved.add(family)
-            elif family not in best or outcome["reward"] >= best[family]["outcome"]["reward"]: best[family] = episode
+            if outcome["success"]:
+                solved.add(family)
+            elif family not in best or outcome["reward"] >= best[family]["outcome"]["reward"]:
+                best[family] = episode
+
     def wrote(episode: dict) -> str:
         text = " | ".join(" ".join(part["text"].split()) for part in episode["text"] if part["role"] == "policy")
         return text[:longest] + "..." * (len(text) > longest)
-    return [NeverSucceeded(family, n, best[family]["task_id"], best[family]["outcome"]["reward"], wrote(best[family])) for family, n in sorted(played.items()) if family not in solved]
+
+    return [
+        NeverSucceeded(family, n, best[family]["task_id"], best[family]["outcome"]["reward"], wrote(best[family]))
+        for family, n in sorted(played.items())
+        if family not in solved
+    ]
 
 # %% ../../nbs/09_observe/02_view.ipynb #e2ce6213
 def plain_errors(
     *kinds: type[Exception],  # errors whose message is a complete sentence
 ) -> None:
     "Show errors of these kinds without a traceback in this notebook; elsewhere nothing changes."
-    try: shell = get_ipython()
-    except NameError: return
+    try:
+        shell = get_ipython()
+    except NameError:
+        return
+
     def show_sentence(shell, kind, error, trace, tb_offset=None):
         shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
+
     shell.set_custom_exc(tuple(kinds), show_sentence)
 
 # %% ../../nbs/09_observe/02_view.ipynb #f0e26fc3
@@ -304,11 +402,18 @@ def close_after_error(
     *things,  # objects with a `close()`; the last is closed first
 ) -> None:
     "Close these when a cell of this headless notebook fails or is interrupted; elsewhere nothing changes."
-    try: shell = get_ipython()
-    except NameError: return
-    if is_interactive(): return
+    try:
+        shell = get_ipython()
+    except NameError:
+        return
+    if is_interactive():
+        return
     stack = contextlib.ExitStack()
-    for thing in things: stack.callback(thing.close)
+    for thing in things:
+        stack.callback(thing.close)
+
     def after_cell(result):
-        if result is None or not result.success: stack.close()
+        if result is None or not result.success:
+            stack.close()
+
     shell.events.register("post_run_cell", after_cell)

@@ -27,22 +27,36 @@ from ..task import Task
 class ChatError(UserError, ValueError):
     "A tokenizer or template cannot be used; the message says why."
 
+
 def is_blank(content: str) -> bool:
     "Whether an added token is white space, which cannot be a marker."
     return not content.replace("▁", " ").strip()
 
+
 def without_prefix(part: Any) -> Any:
     "Part of a tokenizer's description, without the space that it puts before every text."
-    if isinstance(part, list): return [without_prefix(item) for item in part if not (isinstance(item, dict) and item.get("type") == "Prepend")]
-    if not isinstance(part, dict): return part
-    if part.get("type") == "Prepend": return None
+    if isinstance(part, list):
+        return [without_prefix(item) for item in part if not (isinstance(item, dict) and item.get("type") == "Prepend")]
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "Prepend":
+        return None
     part = {name: without_prefix(value) for name, value in part.items()}
-    return part | {"prepend_scheme": "never"} if "prepend_scheme" in part else part | {"add_prefix_space": False} if part.get("add_prefix_space") else part
+    return (
+        part | {"prepend_scheme": "never"}
+        if "prepend_scheme" in part
+        else part | {"add_prefix_space": False}
+        if part.get("add_prefix_space")
+        else part
+    )
+
 
 def plain_twin(tokenizer: Any) -> Tokenizer:
-    "A tokenizer with the same vocabulary and no added tokens but white space, so that markers are encoded as ordinary text."
+    """A tokenizer with the same vocabulary and no added tokens but white space, so that markers are encoded as ordinary
+    text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None: raise ChatError(f"{type(tokenizer).__name__} is a slow tokenizer: use one backed by the tokenizers library.")
+    if backend is None:
+        raise ChatError(f"{type(tokenizer).__name__} is a slow tokenizer: use one backed by the tokenizers library.")
     description = json.loads(backend.to_str())
     description |= {name: without_prefix(description[name]) for name in ("normalizer", "pre_tokenizer")}
     kept = [token for token in description["added_tokens"] if not token["special"] and is_blank(token["content"])]
@@ -53,40 +67,84 @@ def plain_twin(tokenizer: Any) -> Tokenizer:
 def plain_ids(plain: Tokenizer, text: str, added: set[int]) -> list[int]:
     "The ids of `text` as plain text; none of them is an added token."
     ids = plain.encode(text, add_special_tokens=False).ids
-    if added.isdisjoint(ids): return ids
+    if added.isdisjoint(ids):
+        return ids
     return [i for c in text for i in plain.encode(c, add_special_tokens=False).ids if i not in added]
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #88a44fea
 class Slot(NamedTuple):
     "Where the content of a message goes."
+
     message: int  # its index
     json: int = 0  # how often the content is written as a JSON text
+
 
 class Data(str):
     "Text of a tool's description: data, escaped as the template escapes it."
 
+
 PLACES = re.compile(r'@@message-(\d+)-(\\*)"-goes-here@@')
+
 
 def place(index: int) -> str:
     "The placeholder for the content of a message."
     return f'@@message-{index}-"-goes-here@@'
 
+
 def slots(text: str) -> list[str | Slot]:
     "The template's own text, cut at the placeholders."
     parts = PLACES.split(text)
-    return [Slot(int(part), parts[n + 1].count("\\").bit_length()) if n % 3 == 1 else part for n, part in enumerate(parts) if n % 3 < 2 and part]
+    return [
+        Slot(int(part), parts[n + 1].count("\\").bit_length()) if n % 3 == 1 else part
+        for n, part in enumerate(parts)
+        if n % 3 < 2 and part
+    ]
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #c2c019eb
 TYPES = {"string", "number", "integer", "boolean", "object", "array", "null"}
-KEYWORDS = {"type", "function", "name", "description", "parameters", "properties", "required", "items", "enum", "anyOf", "oneOf", "allOf", "default", "const", "title",
-            "format", "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "additionalProperties", "$ref", "$defs", "definitions", "examples"}
+KEYWORDS = {
+    "type",
+    "function",
+    "name",
+    "description",
+    "parameters",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "default",
+    "const",
+    "title",
+    "format",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "additionalProperties",
+    "$ref",
+    "$defs",
+    "definitions",
+    "examples",
+}
+
 
 def marked(value: Any, begin: str, end: str) -> Any:
     "A JSON value with each of its texts between two marks, the words of JSON Schema excepted."
-    if isinstance(value, str): return value if value in TYPES or value == "function" else f"{begin}{value}{end}"
-    if isinstance(value, list): return [marked(item, begin, end) for item in value]
-    if not isinstance(value, dict): return value
-    return {name if name in KEYWORDS else marked(name, begin, end): marked(item, begin, end) for name, item in value.items()}
+    if isinstance(value, str):
+        return value if value in TYPES or value == "function" else f"{begin}{value}{end}"
+    if isinstance(value, list):
+        return [marked(item, begin, end) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name if name in KEYWORDS else marked(name, begin, end): marked(item, begin, end) for name, item in value.items()
+    }
+
 
 def skeleton(
     roles: tuple[str, ...],  # of the messages
@@ -95,11 +153,17 @@ def skeleton(
     "Messages with placeholders as contents. Results name calls, because some templates insist on it."
     messages = [{"role": role, "content": place(i)} for i, role in enumerate(roles)]
     ids = {i: f"call{i:05}" for i, role in enumerate(roles) if role == "tool"}
-    for i, id in ids.items(): messages[i] |= {"name": "tool", "tool_call_id": id}
+    for i, id in ids.items():
+        messages[i] |= {"name": "tool", "tool_call_id": id}
     for i, role in enumerate(roles):
-        made = [{"id": id, "type": "function", "function": {"name": "tool", "arguments": {"value": place(i)}}} for id in ids.values()]
-        if calls and role == "assistant": messages[i] |= {"content": "", "tool_calls": made}
+        made = [
+            {"id": id, "type": "function", "function": {"name": "tool", "arguments": {"value": place(i)}}}
+            for id in ids.values()
+        ]
+        if calls and role == "assistant":
+            messages[i] |= {"content": "", "tool_calls": made}
     return messages
+
 
 def render(
     tokenizer: Any,  # any Hugging Face tokenizer with a chat template
@@ -109,141 +173,222 @@ def render(
 ) -> list[str | Slot | Data]:
     "The rendered conversation as pieces: the template's own text, places of contents, and texts of the tools."
     text, n = json.dumps(tools, ensure_ascii=False), 0
-    while f"@@{n}" in text: n += 1
+    while f"@@{n}" in text:
+        n += 1
     begin, end = f"@@{n}-begins-here@@", f"@@{n}-ends-here@@"
-    text = tokenizer.apply_chat_template(messages, tools=marked(tools, begin, end), tokenize=False, add_generation_prompt=True, **options)
+    text = tokenizer.apply_chat_template(
+        messages, tools=marked(tools, begin, end), tokenize=False, add_generation_prompt=True, **options
+    )
     parts = re.split(f"{begin}(.*?){end}", text, flags=re.S)
-    if begin in "".join(parts) or end in "".join(parts): raise ChatError("the chat template takes the tools' texts apart: set rollout.tools_as to compact.")
+    if begin in "".join(parts) or end in "".join(parts):
+        raise ChatError("the chat template takes the tools' texts apart: set rollout.tools_as to compact.")
     pieces = []
-    for i, part in enumerate(parts): pieces += [Data(part)] if i % 2 else slots(part)
+    for i, part in enumerate(parts):
+        pieces += [Data(part)] if i % 2 else slots(part)
     found = {piece.message for piece in pieces if isinstance(piece, Slot)}
     for i, message in enumerate(messages):
-        if i not in found: raise ChatError(f"the chat template leaves out the {message['role']} message when the roles are {', '.join(m['role'] for m in messages)}.")
+        if i not in found:
+            raise ChatError(
+                f"the chat template leaves out the {message['role']} message when the roles are "
+                f"{', '.join(m['role'] for m in messages)}."
+            )
     return pieces
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #c85ae776
 TODAY = datetime(2026, 1, 1)  # for templates that write a date
-SAMPLE_TOOL = {"type": "function", "function": {"name": "sample_tool", "description": "A sample.", "parameters": {
-    "type": "object", "properties": {"sample": {"type": "string", "description": "A sample."}}, "required": ["sample"]}}}
+SAMPLE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "sample_tool",
+        "description": "A sample.",
+        "parameters": {
+            "type": "object",
+            "properties": {"sample": {"type": "string", "description": "A sample."}},
+            "required": ["sample"],
+        },
+    },
+}
+
 
 class Template:
     "A tokenizer's chat template, cut into pieces: ids, and places for the contents of messages."
+
     def __init__(
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
         **options,  # for the template, e.g. enable_thinking=False
     ):
         if not getattr(tokenizer, "chat_template", None):
-            raise ChatError(f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__} has no chat template: choose an instruct model.")
+            raise ChatError(
+                f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__} has no chat template: choose "
+                "an instruct model."
+            )
         self.tokenizer, self.options = tokenizer, {"strftime_now": TODAY.strftime, **options}
-        self.source = tokenizer.get_chat_template(tools=[SAMPLE_TOOL])  # some tokenizers have a template of their own for tools
+        self.source = tokenizer.get_chat_template(
+            tools=[SAMPLE_TOOL]
+        )  # some tokenizers have a template of their own for tools
         self.added = {id for content, id in tokenizer.get_added_vocab().items() if not is_blank(content)}
         self.plain = plain_twin(tokenizer)
-        self.markers = re.compile("|".join(re.escape(content) for content, id in tokenizer.get_added_vocab().items() if id in self.added) or "(?!)")
+        self.markers = re.compile(
+            "|".join(re.escape(content) for content, id in tokenizer.get_added_vocab().items() if id in self.added)
+            or "(?!)"
+        )
         self.text_ids = lru_cache(4096)(lambda text: tuple(plain_ids(self.plain, text, self.added)))
 
     def own_ids(self, text: str, continues: bool) -> tuple[int, ...]:
-        "The ids of the template's own text; where it continues data, the text before its first marker gets no space in front."
+        """The ids of the template's own text; where it continues data, the text before its first marker gets no space
+        in front."""
         marker = self.markers.search(text)
-        head = text[:marker.start() if marker else len(text)] if continues else ""
-        return (*self.text_ids(head), *self.tokenizer.encode(text[len(head):], add_special_tokens=False))
+        head = text[: marker.start() if marker else len(text)] if continues else ""
+        return (*self.text_ids(head), *self.tokenizer.encode(text[len(head) :], add_special_tokens=False))
 
     def run_ids(self, pieces: list[str | Data], continues: bool) -> tuple[int, ...]:
-        "The ids of own text and tool texts that follow one another: encoded together if no marker touches a tool's text, else piece by piece."
+        """The ids of own text and tool texts that follow one another: encoded together if no marker touches a tool's
+        text, else piece by piece."""
         ends = list(accumulate(map(len, pieces)))
-        if not any(isinstance(piece, Data) for piece in pieces): return self.own_ids("".join(pieces), continues)
+        if not any(isinstance(piece, Data) for piece in pieces):
+            return self.own_ids("".join(pieces), continues)
         encoding = self.tokenizer.backend_tokenizer.encode("".join(pieces), add_special_tokens=False)
-        spans = [(start, end) for piece, end in zip(pieces, ends) if isinstance(piece, Data) for start in [end - len(piece)]]
+        spans = [
+            (start, end) for piece, end in zip(pieces, ends) if isinstance(piece, Data) for start in [end - len(piece)]
+        ]
         markers = [span for id, span in zip(encoding.ids, encoding.offsets) if id in self.added]
-        own = [id for piece in pieces if not isinstance(piece, Data) for id in self.tokenizer.encode(piece, add_special_tokens=False) if id in self.added]
+        own = [
+            id
+            for piece in pieces
+            if not isinstance(piece, Data)
+            for id in self.tokenizer.encode(piece, add_special_tokens=False)
+            if id in self.added
+        ]
         touched = any(a < end and start < b for a, b in markers for start, end in spans)
-        if not (continues or touched) and own == [id for id in encoding.ids if id in self.added]: return tuple(encoding.ids)
+        if not (continues or touched) and own == [id for id in encoding.ids if id in self.added]:
+            return tuple(encoding.ids)
         ids = []
-        for n, piece in enumerate(pieces): ids += self.text_ids(piece) if isinstance(piece, Data) else self.own_ids(piece, continues or n > 0)
+        for n, piece in enumerate(pieces):
+            ids += self.text_ids(piece) if isinstance(piece, Data) else self.own_ids(piece, continues or n > 0)
         return tuple(ids)
 
     def encode(self, pieces: list[str | Slot | Data]) -> tuple:
         "The pieces with all text as ids; slots stay."
         done, run = [], []
         for piece in [*pieces, None]:
-            if isinstance(piece, str): run.append(piece)
+            if isinstance(piece, str):
+                run.append(piece)
             else:
-                if run: done.append(self.run_ids(run, continues=bool(done)))
+                if run:
+                    done.append(self.run_ids(run, continues=bool(done)))
                 run = []
-                if piece is not None: done.append(piece)
+                if piece is not None:
+                    done.append(piece)
         return tuple(done)
 
     def render(self, roles: tuple[str, ...], calls: bool = False, tools: list[dict] | None = None, **options) -> list:
         "The pieces of a conversation with these roles. Raises `ChatError` if the template refuses it."
-        try: return render(self.tokenizer, skeleton(roles, calls), tools, **self.options, **options)
-        except ChatError: raise
-        except Exception as error: raise ChatError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from None
+        try:
+            return render(self.tokenizer, skeleton(roles, calls), tools, **self.options, **options)
+        except ChatError:
+            raise
+        except Exception as error:
+            raise ChatError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from None
 
     def prompt(self, roles: tuple[str, ...], tools: str = "") -> tuple:
-        "The pieces up to the policy's first turn; `tools` are JSON. A system message that the template does not take begins the user's."
+        """The pieces up to the policy's first turn; `tools` are JSON. A system message that the template does not take
+        begins the user's."""
         given = json.loads(tools) if tools else None
-        try: return self.encode(self.render(roles, tools=given))
+        try:
+            return self.encode(self.render(roles, tools=given))
         except ChatError:
-            if roles[:2] != ("system", "user"): raise
+            if roles[:2] != ("system", "user"):
+                raise
             pieces, shifted = self.render(roles[1:], tools=given), []
             for piece in pieces:
-                if isinstance(piece, Slot): piece = Slot(piece.message + 1, piece.json)
-                shifted += [Slot(0, piece.json), Data(json_text("\n\n", piece.json)), piece] if isinstance(piece, Slot) and piece.message == 1 else [piece]
+                if isinstance(piece, Slot):
+                    piece = Slot(piece.message + 1, piece.json)
+                shifted += (
+                    [Slot(0, piece.json), Data(json_text("\n\n", piece.json)), piece]
+                    if isinstance(piece, Slot) and piece.message == 1
+                    else [piece]
+                )
             return self.encode(shifted)
 
     def after(self, roles: tuple[str, ...], calls: bool = False) -> list:
-        "The pieces from the end token of an assistant's turn when messages of these roles follow; their indices begin at 0."
+        """The pieces from the end token of an assistant's turn when messages of these roles follow; their indices begin
+        at 0."""
         pieces = self.render(("user", "assistant", *roles), calls, chat_template=self.source)
         last = max(n for n, piece in enumerate(pieces) if isinstance(piece, Slot) and piece.message == 1)
         tail = list(self.encode([*pieces[last:]])[1:])
         tail = [Slot(piece.message - 2, piece.json) if isinstance(piece, Slot) else piece for piece in tail]
         head = () if not tail or isinstance(tail[0], Slot) else tail[0]
         ends = [n for n, id in enumerate(head) if id in (self.ends if calls else self.added)]
-        if not ends or not calls and self.tokenizer.decode(list(head[:ends[0]])).strip():
+        if not ends or not calls and self.tokenizer.decode(list(head[: ends[0]])).strip():
             raise ChatError("the chat template does not end an assistant's turn with a special token.")
-        return [head[ends[0]:], *tail[1:]]
+        return [head[ends[0] :], *tail[1:]]
 
     @property
     def ends(self) -> tuple[int, ...]:
-        "The tokens that end an assistant's turn: the template's, the tokenizer's, Llama's for a turn that waits for a result, and those that end a text."
+        """The tokens that end an assistant's turn: the template's, the tokenizer's, Llama's for a turn that waits for a
+        result, and those that end a text."""
         known = self.tokenizer.get_added_vocab()
-        named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")]
-        return tuple(dict.fromkeys(id for id in (self.after(("user",))[0][0], self.tokenizer.eos_token_id, *named) if id is not None))
+        named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [
+            known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")
+        ]
+        return tuple(
+            dict.fromkeys(
+                id for id in (self.after(("user",))[0][0], self.tokenizer.eos_token_id, *named) if id is not None
+            )
+        )
 
     def reply(self, roles: tuple[str, ...]) -> tuple:
         "The pieces between the policy's end token and its next turn."
         for calls in (False, True):
-            try: head, *rest = self.after(roles, calls)
-            except ChatError: continue
+            try:
+                head, *rest = self.after(roles, calls)
+            except ChatError:
+                continue
             return (head[1:], *rest)
         head, *as_user = self.after(("user",))  # the template takes no tool messages: one user message, a result a line
         newline, rest = self.text_ids("\n"), []
         for piece in as_user:
-            if not isinstance(piece, Slot): rest.append(piece)
-            else: rest += [part for i in range(len(roles)) for part in (newline, Slot(i, piece.json))][1:]
+            if not isinstance(piece, Slot):
+                rest.append(piece)
+            else:
+                rest += [part for i in range(len(roles)) for part in (newline, Slot(i, piece.json))][1:]
         return (head[1:], *rest)
 
     @cached_property
     def takes_tools(self) -> bool:
         "Whether the template shows the tools that it is given."
-        try: pieces = self.render(("user",), tools=[SAMPLE_TOOL])
-        except ChatError: return False
+        try:
+            pieces = self.render(("user",), tools=[SAMPLE_TOOL])
+        except ChatError:
+            return False
         return any(isinstance(piece, Data) and piece == "sample_tool" for piece in pieces)
 
     def rewrites(self) -> list[str]:
-        "What the template changes in earlier parts of a conversation when it renders them again; here they stay as sampled."
+        """What the template changes in earlier parts of a conversation when it renders them again; here they stay as
+        sampled."""
         tools, found = [SAMPLE_TOOL] if self.takes_tools else None, []
+
         def before_answer(roles: tuple[str, ...], given: list[dict] | None) -> list:
             pieces = self.render(roles, tools=given)
-            return pieces[:next((n for n, piece in enumerate(pieces) if piece == Slot(1)), None)]
-        def text(pieces: list) -> str: return "".join(piece if isinstance(piece, str) else "\0" for piece in pieces).rstrip(" ")
+            return pieces[: next((n for n, piece in enumerate(pieces) if piece == Slot(1)), None)]
+
+        def text(pieces: list) -> str:
+            return "".join(piece if isinstance(piece, str) else "\0" for piece in pieces).rstrip(" ")
+
         first, again = before_answer(("user",), None), before_answer(("user", "assistant", "user"), None)
-        if text(first) != text(again): found.append("an earlier turn of the policy begins otherwise than it was sampled")
-        if tools and text(before_answer(("user",), tools)) != text(before_answer(("user", "assistant", "user"), tools)) and not found:
+        if text(first) != text(again):
+            found.append("an earlier turn of the policy begins otherwise than it was sampled")
+        if (
+            tools
+            and text(before_answer(("user",), tools)) != text(before_answer(("user", "assistant", "user"), tools))
+            and not found
+        ):
             found.append("the tools move to the last user message")
         messages = skeleton(("user", "assistant", "user"))
         messages[1]["content"] = f"<think>\nso-it-thought\n</think>\n\n{place(1)}"
-        if "so-it-thought" not in text(render(self.tokenizer, messages, **self.options)): found.append("the thoughts of earlier turns are dropped")
+        if "so-it-thought" not in text(render(self.tokenizer, messages, **self.options)):
+            found.append("the thoughts of earlier turns are dropped")
         return found
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #c4f70809
@@ -251,18 +396,28 @@ def call_form(
     template: str,  # source of a chat template
 ) -> str:  # one of FORMS
     "How the family of a chat template writes its calls."
-    signs = {"<function=": "xml", "[TOOL_CALLS]": "mistral", "<tool_call>": "hermes", "<|python_start|>": "pythonic", "<|tool_call_start|>": "pythonic",
-             "<|python_tag|>": "llama", "ipython": "llama"}
+    signs = {
+        "<function=": "xml",
+        "[TOOL_CALLS]": "mistral",
+        "<tool_call>": "hermes",
+        "<|python_start|>": "pythonic",
+        "<|tool_call_start|>": "pythonic",
+        "<|python_tag|>": "llama",
+        "ipython": "llama",
+    }
     return next((form for sign, form in signs.items() if sign in template), "hermes")
+
 
 def json_text(text: str, times: int) -> str:
     "A text as it stands inside a JSON text, `times` deep."
-    for _ in range(times): text = json.dumps(text, ensure_ascii=False)[1:-1]
+    for _ in range(times):
+        text = json.dumps(text, ensure_ascii=False)[1:-1]
     return text
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #5451ecd2
 class Chat:
     "Messages to ids and back, for one tokenizer."
+
     def __init__(
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
@@ -272,16 +427,25 @@ class Chat:
     ):
         self.template, self.tokenizer, self.tools_as = Template(tokenizer, **options), tokenizer, tools_as
         self.added, self.text_ids = self.template.added, self.template.text_ids
-        self.prompt_pieces, self.reply_pieces = lru_cache(1024)(self.template.prompt), lru_cache(None)(self.template.reply)
+        self.prompt_pieces, self.reply_pieces = (
+            lru_cache(1024)(self.template.prompt),
+            lru_cache(None)(self.template.reply),
+        )
         self.end_ids = self.template.ends  # stop tokens
         self.end_id = self.end_ids[0]
         self.form = call_form(self.template.source) if form == "auto" else form
-        if self.form not in FORMS: raise ChatError(f"rollout.calls: {form!r} is not a form of calls; there are auto, {', '.join(FORMS)}.")
-        if tools_as == "template" and not self.template.takes_tools: raise ChatError("the chat template shows no tools: set rollout.tools_as to compact.")
+        if self.form not in FORMS:
+            raise ChatError(f"rollout.calls: {form!r} is not a form of calls; there are auto, {', '.join(FORMS)}.")
+        if tools_as == "template" and not self.template.takes_tools:
+            raise ChatError("the chat template shows no tools: set rollout.tools_as to compact.")
 
     def shows_tools(self, task: Task) -> bool:
         "Whether the template is to show the tools of a task; otherwise its prompt lists them."
-        return bool(task.tools) and self.template.takes_tools and (self.tools_as == "template" or self.tools_as == "auto" and not lists_tools(task))
+        return (
+            bool(task.tools)
+            and self.template.takes_tools
+            and (self.tools_as == "template" or self.tools_as == "auto" and not lists_tools(task))
+        )
 
     def prompt_ids(
         self,
@@ -289,7 +453,9 @@ class Chat:
         tools: list[dict] | None = None,  # for the template, as JSON schemas
     ) -> list[int]:
         "The ids up to the beginning of the policy's first turn."
-        return self.splice(self.prompt_pieces(tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""), messages)
+        return self.splice(
+            self.prompt_pieces(tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""), messages
+        )
 
     def observation_ids(self, observations: list[dict]) -> list[int]:
         "The ids between the policy's end token and its next turn."
@@ -298,18 +464,31 @@ class Chat:
     def splice(self, pieces: tuple, messages: list[dict]) -> list[int]:
         "The ids of the pieces, with the contents of the messages inserted as plain text."
         ids = []
-        for piece in pieces: ids.extend(self.text_ids(json_text(messages[piece.message]["content"], piece.json)) if isinstance(piece, Slot) else piece)
+        for piece in pieces:
+            ids.extend(
+                self.text_ids(json_text(messages[piece.message]["content"], piece.json))
+                if isinstance(piece, Slot)
+                else piece
+            )
         return ids
 
     def texts(self, trajectory: Trajectory) -> list[TurnText]:
         "The prompt and the turns of a trajectory as text, with all markers."
-        spans = [("prompt", 0, trajectory.prompt_len), *((turn.role, turn.start, turn.end) for turn in trajectory.turns)]
-        return [TurnText(role, self.tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False)) for role, start, end in spans]
+        spans = [
+            ("prompt", 0, trajectory.prompt_len),
+            *((turn.role, turn.start, turn.end) for turn in trajectory.turns),
+        ]
+        return [
+            TurnText(role, self.tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False))
+            for role, start, end in spans
+        ]
 
     def decode(self, ids: list[int]) -> str:
         "The text of a policy's turn, with markers but without its end token."
-        while len(ids) and ids[-1] in self.end_ids: ids = ids[:-1]
+        while len(ids) and ids[-1] in self.end_ids:
+            ids = ids[:-1]
         return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
 
 def open_chat(
     cfg: Config,  # its section `rollout` is used

@@ -31,10 +31,15 @@ def cut_at_stop(
     stop: tuple[str, ...],  # texts that end a turn
 ) -> Completion:
     "A turn up to the token with which the first of these texts is complete."
-    def stops(n: int) -> bool: return any(text in chat.decode(sampled.ids[:n]) for text in stop)
-    if not stops(len(sampled.ids)): return sampled
+
+    def stops(n: int) -> bool:
+        return any(text in chat.decode(sampled.ids[:n]) for text in stop)
+
+    if not stops(len(sampled.ids)):
+        return sampled
     n = bisect_left(range(len(sampled.ids) + 1), True, key=stops)
     return replace(sampled, ids=sampled.ids[:n], logprobs=sampled.logprobs[:n], finish_reason="stop")
+
 
 def forced_call(
     episode: Episode,  # started
@@ -42,6 +47,7 @@ def forced_call(
 ) -> str | None:
     "The call that is still needed, where a turn makes none; None if the turn makes a call, or none is needed."
     return None if parse_action(said, episode.form).calls else next_call(episode.task, episode.record, episode.form)
+
 
 async def play_turns(
     episode: Episode,  # started
@@ -66,10 +72,13 @@ async def play_turns(
         else:
             trajectory.append_sampled(sampled.ids, sampled.logprobs, sampled.policy_version, sampled.finish_reason)
             step = await episode.step(said, truncated=sampled.finish_reason == "length")
-        if step.done: return
+        if step.done:
+            return
         observation = chat.observation_ids(step.observations)
-        if trajectory.ids[-1] not in chat.end_ids: observation = [chat.end_id, *observation]
-        if len(trajectory.ids) + len(observation) >= max_tokens: return
+        if trajectory.ids[-1] not in chat.end_ids:
+            observation = [chat.end_id, *observation]
+        if len(trajectory.ids) + len(observation) >= max_tokens:
+            return
         trajectory.append_given(observation)
         turn += 1
 
@@ -79,14 +88,18 @@ async def opening_ids(
     pool: Pool,  # open, with the task's servers
     chat: Chat,  # the policy's
 ) -> list[int]:
-    "The ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a server does not start."
-    if chat.tools_as == "prompt": return chat.prompt_ids(task.prompt)
-    if not chat.shows_tools(task): return chat.prompt_ids(prompt_messages(task, chat.form))
+    """The ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a server
+    does not start."""
+    if chat.tools_as == "prompt":
+        return chat.prompt_ids(task.prompt)
+    if not chat.shows_tools(task):
+        return chat.prompt_ids(prompt_messages(task, chat.form))
     listed, schemas = await pool.tools(task.servers), []
     for tool in task.tools:
         known = listed[tool.server].get(tool.tool)
         schemas.append(tool_schema(tool, known.description or "", known.input_schema) if known else tool_schema(tool))
     return chat.prompt_ids(task.prompt, schemas)
+
 
 async def with_schemas(
     task: Task,  # with its tools
@@ -94,7 +107,11 @@ async def with_schemas(
 ) -> list[OfferedTool]:
     "The tools of a task, with the schemas that their servers give."
     listed = await pool.tools(task.servers)
-    return [replace(tool, parameters=known.input_schema) if (known := listed[tool.server].get(tool.tool)) else tool for tool in task.tools]
+    return [
+        replace(tool, parameters=known.input_schema) if (known := listed[tool.server].get(tool.tool)) else tool
+        for tool in task.tools
+    ]
+
 
 async def run_episode(
     task: Task,
@@ -115,17 +132,29 @@ async def run_episode(
     try:
         messages = await episode.start()
         prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, pool, chat)
-        trajectory = Trajectory.begin(prompt, task_id=task.task_id, family=task.family, pair=task.pair, data_source=task.data_source,
-                                      calls=task.calls, group=group, sample=key[-1], key=key)
-        if constrained and not episode.done: sampling = replace(sampling, pattern=turn_pattern(await with_schemas(episode.task, pool), chat.form))
+        trajectory = Trajectory.begin(
+            prompt,
+            task_id=task.task_id,
+            family=task.family,
+            pair=task.pair,
+            data_source=task.data_source,
+            calls=task.calls,
+            group=group,
+            sample=key[-1],
+            key=key,
+        )
+        if constrained and not episode.done:
+            sampling = replace(sampling, pattern=turn_pattern(await with_schemas(episode.task, pool), chat.form))
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory, force_rate)
         trajectory.outcome = await episode.finish()
         trajectory.text = chat.texts(trajectory)
     except BaseException as error:
-        with anyio.CancelScope(shield=True): await episode.__aexit__(type(error), error, None)
+        with anyio.CancelScope(shield=True):
+            await episode.__aexit__(type(error), error, None)
         raise
     finally:
-        with anyio.CancelScope(shield=True): await engine.release(key)
+        with anyio.CancelScope(shield=True):
+            await engine.release(key)
     return trajectory.check()
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #9649776b
@@ -147,14 +176,23 @@ async def check_room(
 ):
     "Refuse a task whose prompt leaves no room for a turn, with a `ConfigError`."
     for task in tasks:
-        try: n = len(await opening_ids(task, pool, chat))
-        except SessionError: continue  # the episodes will say so
+        try:
+            n = len(await opening_ids(task, pool, chat))
+        except SessionError:
+            continue  # the episodes will say so
         if n >= max_tokens:
-            raise ConfigError(f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise rollout.max_tokens or leave the task out.")
+            raise ConfigError(
+                f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise "
+                "rollout.max_tokens or leave the task out."
+            )
+
 
 def check_room_sync(*args, **kwargs) -> None:
     "`check_room` for callers without an event loop."
-    async def run(): await check_room(*args, **kwargs)
+
+    async def run():
+        await check_room(*args, **kwargs)
+
     run_sync(run)
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #e87b6568
@@ -177,34 +215,58 @@ async def collect(
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> list[list[Trajectory]]:  # a group for each task, with the episodes that this process played
-    "Play all episodes of a step concurrently, or as many at once as `at_once`, the engine and the servers allow: the next begins when one ends."
+    """Play all episodes of a step concurrently, or as many at once as `at_once`, the engine and the servers allow: the
+    next begins when one ends."""
     await check_room(tasks, pool, chat, max_tokens)
-    if not sampling.stop_ids: sampling = replace(sampling, stop_ids=chat.end_ids)
+    if not sampling.stop_ids:
+        sampling = replace(sampling, stop_ids=chat.end_ids)
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
-    episodes = episodes[len(episodes) * rank // ranks:len(episodes) * (rank + 1) // ranks]
+    episodes = episodes[len(episodes) * rank // ranks : len(episodes) * (rank + 1) // ranks]
     most = [limit for limit in (at_once, getattr(engine, "room", 0)) if limit]
     running = min(len(episodes), *most, pool.room({server for task in tasks for server in servers_of(task)}))
     left, done = deque(range(len(episodes))), {}
+
     async def play_next(_) -> None:
         nonlocal running
         try:
             while left:
                 place = left.popleft()
                 group, task, key = episodes[place]
-                done[place] = await run_episode(task, engine, pool, chat, sampling, key=key, group=group, max_tokens=max_tokens, constrained=constrained,
-                                                force_rate=force_rate, weights=weights)
+                done[place] = await run_episode(
+                    task,
+                    engine,
+                    pool,
+                    chat,
+                    sampling,
+                    key=key,
+                    group=group,
+                    max_tokens=max_tokens,
+                    constrained=constrained,
+                    force_rate=force_rate,
+                    weights=weights,
+                )
         except BaseException:
             left.clear()  # no episode begins after a failure
             raise
         finally:
             running -= 1
             engine.expect(-1)
+
     engine.expect(running)
-    try: await together(play_next, range(running))
-    finally: engine.expect(-running)
-    return [[done[place] for place, episode in enumerate(episodes) if episode[0] == group] for group in range(len(tasks))]
+    try:
+        await together(play_next, range(running))
+    finally:
+        engine.expect(-running)
+    return [
+        [done[place] for place, episode in enumerate(episodes) if episode[0] == group] for group in range(len(tasks))
+    ]
+
 
 def collect_sync(*args, **kwargs) -> list[list[Trajectory]]:
-    "`collect` for callers without an event loop; it blocks, and an interrupt cancels the episodes and waits for their clean-up."
-    async def run(): return await collect(*args, **kwargs)
+    """`collect` for callers without an event loop; it blocks, and an interrupt cancels the episodes and waits for their
+    clean-up."""
+
+    async def run():
+        return await collect(*args, **kwargs)
+
     return run_sync(run)

@@ -16,24 +16,29 @@ import numpy as np
 from ..config import Config, ConfigError, nearest
 from ..errors import UserError
 
-if TYPE_CHECKING: from mcp_grpo.model.policy import Policy, Weights
+if TYPE_CHECKING:
+    from mcp_grpo.model.policy import Policy, Weights
 
 # %% ../../nbs/07_rollout/02_engine.ipynb #94aec8db
 @dataclass(frozen=True)
 class Sampling:
     "How one turn is sampled."
+
     temperature: float = 1.0  # >= 0; 0 takes the most likely token
     max_new_tokens: int = 72  # >= 1; the most tokens of this turn
     stop_ids: tuple[int, ...] = ()  # sampling one of these ends the turn; the stop token is kept as its last
     pattern: str = ""  # a regular expression that the turn has to match; for evaluation and warm start, by vLLM only
-    repetition_penalty: float = 1.0  # > 0; above 1, tokens that the episode already holds become less likely (Keskar et al. 2019); for evaluation
+    # > 0; above 1, tokens that the episode already holds become less likely (Keskar et al. 2019); for evaluation
+    repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()  # texts that end a turn; the collection cuts it after the first; for evaluation
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature is {self.temperature}: give a finite number, 0 for greedy.")
         if not 0 < self.repetition_penalty < float("inf"):
-            raise ValueError(f"repetition_penalty is {self.repetition_penalty}: give a finite number above 0, 1 for none.")
+            raise ValueError(
+                f"repetition_penalty is {self.repetition_penalty}: give a finite number above 0, 1 for none."
+            )
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a turn needs room for one token at least.")
 
@@ -41,14 +46,17 @@ class Sampling:
 @dataclass
 class Completion:
     "One sampled turn."
+
     ids: list[int]  # as sampled, including the stop token
     logprobs: list[float]  # one a token, natural logarithm, <= 0
     finish_reason: str  # "stop" (a stop token was sampled) | "length" (a token limit was reached)
     policy_version: int  # version of the weights that sampled the turn
 
+
 @dataclass
 class EngineStats:
     "An engine's counters since it was created."
+
     seconds: float = 0.0  # compute time
     tokens_prefilled: int = 0  # prompt and tool tokens that went through the network
     tokens_decoded: int = 0  # tokens sampled
@@ -58,24 +66,35 @@ class EngineStats:
 # %% ../../nbs/07_rollout/02_engine.ipynb #0b0a12f8
 Key = tuple  # (run, step, task_id, sample, turn)
 
+
 class EngineError(UserError, RuntimeError):
     "An engine failed or does not serve the policy's weights; the message is one sentence that says what to do."
 
+
 class Engine(Protocol):
     "A sampler of the policy's turns."
+
     note: str  # for the log: which engine samples and why; may be empty
-    room: int  # episodes whose keys and values it holds at once; more are not begun before one of them ends; 0: no limit
+    room: (
+        int  # episodes whose keys and values it holds at once; more are not begun before one of them ends; 0: no limit
+    )
     shares_weights: bool  # whether it samples from the policy's own model object; if not, updates carry the weights
+
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`."
+
     async def update(self, weights: "Weights") -> None:
         "Take new weights and drop all keys and values computed with the old ones."
+
     async def release(self, episode: Key) -> None:
         "Announce that an episode (a key without its turn) is over and its memory may be freed."
+
     def expect(self, episodes: int) -> None:
         "Announce that `episodes` more episodes are running, or fewer if negative."
+
     async def lend(self) -> None:
         "Give a GPU's memory for sampling back to the learner, if no episode is expected; the next turn takes it again."
+
     def stats(self) -> EngineStats:
         "The current counters."
 
@@ -87,13 +106,17 @@ ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as fu
     "auto": "mcp_grpo.rollout.vllm:open_auto",
 }
 
+
 def open_engine(
     cfg: Config,  # `rollout.engine` names the engine
     policy: "Policy",  # whose model is sampled from
 ) -> Engine:
     "Open the engine that the configuration names; `ConfigError` if no engine has that name."
     name = cfg.rollout.engine
-    if name not in ENGINES: raise ConfigError(f"rollout.engine: there is no engine {name!r}; the engines are {', '.join(ENGINES)}{nearest(name, ENGINES)}")
+    if name not in ENGINES:
+        raise ConfigError(
+            f"rollout.engine: there is no engine {name!r}; the engines are {', '.join(ENGINES)}{nearest(name, ENGINES)}"
+        )
     return resolve_name(ENGINES[name])(cfg, policy)
 
 # %% ../../nbs/07_rollout/02_engine.ipynb #6a5c1a99

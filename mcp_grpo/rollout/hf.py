@@ -25,10 +25,12 @@ from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_pre
 # %% ../../nbs/07_rollout/04_hf.ipynb #355bdcfd
 SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
 
+
 def sampling_threads(model) -> int:
     "The number of threads to sample with."
     small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < SMALL
     return 1 if small else torch.get_num_threads()
+
 
 @contextmanager
 def sampling_mode(model):
@@ -37,10 +39,13 @@ def sampling_mode(model):
     try:
         torch.set_num_threads(sampling_threads(model))
         model.eval()
-        with attention_layout(model, "mcp_grpo_slots"), torch.inference_mode(): yield
+        with attention_layout(model, "mcp_grpo_slots"), torch.inference_mode():
+            yield
     finally:
         torch.set_num_threads(threads)
-        if training: model.train()
+        if training:
+            model.train()
+
 
 def sample(
     logits: torch.Tensor,  # [n, vocab] float32
@@ -53,15 +58,19 @@ def sample(
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
     tokens = torch.searchsorted(cdf, (uniforms * cdf[:, -1])[:, None], right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
-    if some_greedy: tokens = torch.where(greedy, logits.argmax(-1), tokens)
+    if some_greedy:
+        tokens = torch.where(greedy, logits.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
 
 def penalise(
     logits: torch.Tensor,  # [n, vocab]
-    history: torch.Tensor,  # [n, longest] the tokens of each row's episode so far; a token may stand there more than once
+    # [n, longest] the tokens of each row's episode so far; a token may stand there more than once
+    history: torch.Tensor,
     penalty: torch.Tensor,  # [n] float32, 1 for none
 ) -> torch.Tensor:  # [n, vocab]
-    "The repetition penalty of CTRL (Keskar et al. 2019): positive logits of tokens in the history are divided by it, negative ones multiplied."
+    """The repetition penalty of CTRL (Keskar et al. 2019): positive logits of tokens in the history are divided by it,
+    negative ones multiplied."""
     seen = logits.gather(1, history)
     return logits.scatter(1, history, torch.where(seen < 0, seen * penalty[:, None], seen / penalty[:, None]))
 
@@ -69,6 +78,7 @@ def penalise(
 @dataclass
 class Batch:
     "One forward pass: what is fed, and which slots get a token."
+
     ids: np.ndarray  # [slots, capacity] the tokens of every slot
     slots: np.ndarray  # [n] slots that are fed, those with one token first
     begin: np.ndarray  # [n] first position fed
@@ -82,8 +92,10 @@ class Batch:
     penalty: np.ndarray | None = None  # [k] float32 repetition penalties; None if all are 1
     history: np.ndarray | None = None  # [k, longest] the tokens that are penalised
 
+
 class ModelRunner:
     "Runs one batch at a time through a model with a slot cache; called inside `sampling_mode`."
+
     def __init__(self, model, cache: KVCache):
         self.model, self.cache = model, cache
 
@@ -91,8 +103,14 @@ class ModelRunner:
         "Run the forward pass; logits only where a token will be sampled."
         self.cache.address(feed)
         last = torch.from_numpy(last).to(feed.ids.device)
-        out = self.model(input_ids=feed.ids[None], position_ids=feed.positions[None], past_key_values=self.cache,
-                         use_cache=True, logits_to_keep=last, slots=feed)
+        out = self.model(
+            input_ids=feed.ids[None],
+            position_ids=feed.positions[None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=last,
+            slots=feed,
+        )
         return out.logits[0].float()
 
     def run(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:  # [k] tokens; [k] their logprobs
@@ -100,19 +118,30 @@ class ModelRunner:
         feed = make_feed(batch.ids, batch.slots, batch.begin, batch.end, self.model.device)
         feed.groups = batch.groups
         home = "cpu" if self.model.device.type == "mps" else self.model.device  # where tokens are drawn
-        def tensor(array): return None if array is None else torch.from_numpy(array).to(home)
-        temperature, uniforms, rows, penalty, history = map(tensor, (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history))  # now: what is copied after the forward pass waits for it
+
+        def tensor(array):
+            return None if array is None else torch.from_numpy(array).to(home)
+
+        temperature, uniforms, rows, penalty, history = map(
+            tensor, (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history)
+        )  # now: what is copied after the forward pass waits for it
         logits = self.logits(feed, batch.last).to(home)
-        if not len(batch.sampled): return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        if rows is not None: logits = logits[rows]
-        if penalty is not None: logits = penalise(logits, history, penalty)
+        if not len(batch.sampled):
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
+        if rows is not None:
+            logits = logits[rows]
+        if penalty is not None:
+            logits = penalise(logits, history, penalty)
         tokens, logprobs = sample(logits, temperature, uniforms, bool((batch.temperature == 0).any()))
-        tokens, logprobs = torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()  # together, because a GPU is waited for at every copy
+        tokens, logprobs = (
+            torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()
+        )  # together, because a GPU is waited for at every copy
         return tokens.astype(np.int64), logprobs.astype(np.float32)
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #43f33e70
 class Request:
     "One turn to sample, and the future that gets the completion."
+
     def __init__(self, prompt: list[int], sampling: Sampling, key: Key, future: asyncio.Future | None = None):
         self.prompt, self.sampling, self.key, self.future = np.asarray(prompt, np.int64), sampling, key, future
         self.episode, self.cancelled = key[:-1], False
@@ -121,6 +150,7 @@ class Request:
 # %% ../../nbs/07_rollout/04_hf.ipynb #70d5efd8
 class Scheduler:
     "Decides what each forward pass feeds, and which turns end with it."
+
     def __init__(
         self,
         cache: KVCache,  # whose prefixes it copies between slots
@@ -133,13 +163,16 @@ class Scheduler:
         self.cache, self.max_slots, self.chunk, self.stats = cache, max_slots, chunk, stats or EngineStats()
         self.table, self.clock = SlotTable(max_slots, max_tokens), 0
         self.active: dict[Key, Request] = {}  # by episode: the turns being sampled
-        self.stop_rows, self.stops = {}, np.zeros((0, vocab), bool)  # stop ids -> row of `stops`; [rows, vocab] whether a token stops
+        self.stop_rows, self.stops = (
+            {},
+            np.zeros((0, vocab), bool),
+        )  # stop ids -> row of `stops`; [rows, vocab] whether a token stops
         self.prefix_key, self.prefix = None, None  # the last prefixes read together, kept for the next pass
 
     def admit(self, requests: list[Request], version: int = 0) -> list[Request]:
         "Give each request a slot; returns the requests for which there is none."
         table, first_of, left = self.table, {}, []
-        evict = not table.running[:table.n].any()
+        evict = not table.running[: table.n].any()
         for request in sorted(requests, key=lambda r: r.episode not in table.slot_of):
             new = request.episode not in table.slot_of
             slot = table.take(request.episode, self.max_slots, evict)
@@ -153,37 +186,54 @@ class Scheduler:
         return left
 
     def assign(self, request: Request, slot: int, first: int):
-        "Write a request into its slot: waiting for the `first` of its group (if not -1), else with the longest cached prefix of its prompt."
+        """Write a request into its slot: waiting for the `first` of its group (if not -1), else with the longest cached
+        prefix of its prompt."""
         table, prompt, n, waits = self.table, request.prompt, len(request.prompt), first >= 0
         sampling, limit = request.sampling, n + request.sampling.max_new_tokens
         table.reserve(table.n, limit)
         self.cache.reserve(table.slots, table.capacity)
-        shared = shared_prefix(table.ids[:table.n], table.num_cached_tokens[:table.n], prompt)
+        shared = shared_prefix(table.ids[: table.n], table.num_cached_tokens[: table.n], prompt)
         source = slot if shared[slot] else int(shared.argmax())
         cached = int(shared[source])
-        if cached and source != slot and not waits: self.cache.copy(source, [slot], cached)
+        if cached and source != slot and not waits:
+            self.cache.copy(source, [slot], cached)
         self.clock += 1
         group, prefix = self.clock, n  # a new group
-        if waits: group, prefix = table.group[first], min(table.group_prefix[first], n)
-        elif cached and (source == slot or cached == n - 1): group, prefix = table.group[source], min(table.group_prefix[source], cached)
+        if waits:
+            group, prefix = table.group[first], min(table.group_prefix[first], n)
+        elif cached and (source == slot or cached == n - 1):
+            group, prefix = table.group[source], min(table.group_prefix[source], cached)
         stop_ids = tuple(sampling.stop_ids)
         if stop_ids not in self.stop_rows:
             self.stop_rows[stop_ids] = len(self.stops)
             self.stops = np.vstack([self.stops, np.isin(np.arange(self.stops.shape[1]), stop_ids)])
-        row = dict(num_cached_tokens=0 if waits else cached, length=n, begin=n, limit=limit, waits_for=first, group=group, group_prefix=prefix,
-                   stop_row=self.stop_rows[stop_ids], temperature=sampling.temperature, penalty=sampling.repetition_penalty, used=self.clock, running=True)
-        for name, value in row.items(): getattr(table, name)[slot] = value
+        row = dict(
+            num_cached_tokens=0 if waits else cached,
+            length=n,
+            begin=n,
+            limit=limit,
+            waits_for=first,
+            group=group,
+            group_prefix=prefix,
+            stop_row=self.stop_rows[stop_ids],
+            temperature=sampling.temperature,
+            penalty=sampling.repetition_penalty,
+            used=self.clock,
+            running=True,
+        )
+        for name, value in row.items():
+            getattr(table, name)[slot] = value
         table.ids[slot, :n], table.noise[slot, n:limit] = prompt, noise(request.key, sampling.max_new_tokens)
         self.stats.tokens_reused += n - 1 if waits else cached
 
     def runnable(self) -> bool:
         "Whether there is anything to feed."
-        return bool((self.table.running[:self.table.n] & (self.table.waits_for[:self.table.n] < 0)).any())
+        return bool((self.table.running[: self.table.n] & (self.table.waits_for[: self.table.n] < 0)).any())
 
     def schedule(self) -> Batch:
         "The next forward pass: single tokens first, then pieces of at most `chunk` tokens together."
         table = self.table
-        running, waits_for = table.running[:table.n], table.waits_for[:table.n]
+        running, waits_for = table.running[: table.n], table.waits_for[: table.n]
         slots = np.flatnonzero(running & (waits_for < 0))
         begin = table.num_cached_tokens[slots]
         sizes = table.length[slots] - begin
@@ -201,25 +251,44 @@ class Scheduler:
             waiting = np.flatnonzero(running & (waits_for >= 0) & (row_of[waits_for] >= 0))
             rows = np.concatenate([row_of[sampled], row_of[waits_for[waiting]]])
             sampled = np.concatenate([sampled, waiting])
-        return Batch(table.ids, slots, begin, begin + sizes, sizes.cumsum()[complete] - 1, sampled, rows, table.temperature[sampled],
-                     table.noise[sampled, table.length[sampled]], self.prefix_groups(slots[sizes == 1]), *self.penalties(sampled))
+        return Batch(
+            table.ids,
+            slots,
+            begin,
+            begin + sizes,
+            sizes.cumsum()[complete] - 1,
+            sampled,
+            rows,
+            table.temperature[sampled],
+            table.noise[sampled, table.length[sampled]],
+            self.prefix_groups(slots[sizes == 1]),
+            *self.penalties(sampled),
+        )
 
-    def penalties(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:  # [k] penalties; [k, longest] tokens so far
-        "The repetition penalties of `slots`, and their tokens, short rows filled up with the first; None where there is no penalty."
+    def penalties(
+        self, slots: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:  # [k] penalties; [k, longest] tokens so far
+        """The repetition penalties of `slots`, and their tokens, short rows filled up with the first; None where there
+        is no penalty."""
         table, penalty = self.table, self.table.penalty[slots]
-        if (penalty == 1).all(): return None, None
+        if (penalty == 1).all():
+            return None, None
         length = table.length[slots, None]
-        ids = table.ids[slots, :length.max()]
+        ids = table.ids[slots, : length.max()]
         return penalty, np.where(np.arange(ids.shape[1]) < length, ids, ids[:, :1])
 
     def prefix_groups(self, slots: np.ndarray) -> PrefixGroups | None:
         "The common prefixes of groups among the decoding `slots`, if reading them once is faster; else None."
         table, kv = self.table, self.cache.kv
-        if len(slots) < 2 or kv.device.type != "cpu": return None
+        if len(slots) < 2 or kv.device.type != "cpu":
+            return None
         length = int(np.minimum(table.group_prefix[slots], table.num_cached_tokens[slots]).min())
-        names, first, member, sizes = np.unique(table.group[slots], return_index=True, return_inverse=True, return_counts=True)
+        names, first, member, sizes = np.unique(
+            table.group[slots], return_index=True, return_inverse=True, return_counts=True
+        )
         width = int(sizes.max())
-        if length < 16 or len(slots) < 3 * len(names) or 2 * len(names) * width > 3 * len(slots): return None
+        if length < 16 or len(slots) < 3 * len(names) or 2 * len(names) * width > 3 * len(slots):
+            return None
         if (key := (length, *names.tolist())) != self.prefix_key:
             prefix = kv[:, :, slots[first], :, :length]
             self.prefix_key, self.prefix = key, prefix.reshape(*prefix.shape[:2], -1, length, prefix.shape[-1])
@@ -232,7 +301,7 @@ class Scheduler:
         "Write a batch's tokens into the slots; returns the turns that ended."
         table, slots, fed = self.table, batch.sampled, batch.end - batch.begin
         table.num_cached_tokens[batch.slots] = batch.end
-        waited = slots[len(batch.last):]
+        waited = slots[len(batch.last) :]
         for first in np.unique(table.waits_for[waited]):
             group = waited[table.waits_for[waited] == first]
             self.cache.copy(int(first), group.tolist(), int(table.num_cached_tokens[first]))
@@ -256,7 +325,8 @@ class Scheduler:
     def drop(self, requests: list[Request]):
         "Stop sampling cancelled requests."
         for request in requests:
-            if self.active.get(request.episode) is not request: continue
+            if self.active.get(request.episode) is not request:
+                continue
             slot = self.table.slot_of[request.episode]
             del self.active[request.episode]
             self.table.running[slot] = False
@@ -267,7 +337,8 @@ class Scheduler:
         self.drop([self.active[e] for e in episodes if e in self.active])
         for slot in sorted({self.table.slot_of[e] for e in episodes if e in self.table.slot_of}, reverse=True):
             last = self.table.remove(slot)
-            if slot != last: self.cache.copy(last, [slot], int(self.table.num_cached_tokens[slot]))
+            if slot != last:
+                self.cache.copy(last, [slot], int(self.table.num_cached_tokens[slot]))
 
     def forget(self):
         "Drop all keys and values, because the weights have changed."
@@ -282,7 +353,9 @@ def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Co
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #597185b2
 class HFEngine:
-    "A `transformers` model as an `Engine`; it samples from the policy's own weights, or from a copy that the policy refreshes."
+    """A `transformers` model as an `Engine`; it samples from the policy's own weights, or from a copy that the policy
+    refreshes."""
+
     shares_weights = True
     note = ""
 
@@ -294,8 +367,17 @@ class HFEngine:
         deterministic: bool = True,  # a round waits for all announced episodes, so that a rerun repeats token for token
         chunk: int = 4096,  # the most tokens of pieces fed in one pass
     ):
-        if reason := partial_attention(model): raise PolicyError(f"the hf engine cannot sample from {type(model).__name__}: {reason}; choose another model.")
-        self.model, self.max_slots, self.max_tokens, self.deterministic, self.chunk = model, max_slots, max_tokens, deterministic, chunk
+        if reason := partial_attention(model):
+            raise PolicyError(
+                f"the hf engine cannot sample from {type(model).__name__}: {reason}; choose another model."
+            )
+        self.model, self.max_slots, self.max_tokens, self.deterministic, self.chunk = (
+            model,
+            max_slots,
+            max_tokens,
+            deterministic,
+            chunk,
+        )
         self.room = max_slots
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
         self.counters, self.version, self.expected = EngineStats(), 0, 0
@@ -314,17 +396,25 @@ class HFEngine:
         self.released: list[Key] = []  # episodes that are over, to be freed in the next round
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
-        "Sample one turn after `prompt_ids`; `ValueError` if the prompt does not fit or the episode has a turn under way."
+        """Sample one turn after `prompt_ids`; `ValueError` if the prompt does not fit or the episode has a turn under
+        way."""
         n = len(prompt_ids)
-        if sampling.pattern: raise ValueError("the engine hf does not sample by a pattern: set rollout.engine to vllm or remote, or evaluate.constrained to false.")
-        if not 1 <= n < self.max_tokens: raise ValueError(f"a prompt of {n} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
-        if any(r.episode == key[:-1] for r in self.pending): raise ValueError(f"the episode {key[:-1]} has a turn under way: one at a time, and a key for each episode.")
+        if sampling.pattern:
+            raise ValueError(
+                "the engine hf does not sample by a pattern: set rollout.engine to vllm or remote, or "
+                "evaluate.constrained to false."
+            )
+        if not 1 <= n < self.max_tokens:
+            raise ValueError(f"a prompt of {n} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
+        if any(r.episode == key[:-1] for r in self.pending):
+            raise ValueError(f"the episode {key[:-1]} has a turn under way: one at a time, and a key for each episode.")
         sampling = replace(sampling, max_new_tokens=min(self.max_tokens - n, sampling.max_new_tokens))
         request = Request(prompt_ids, sampling, key, asyncio.get_running_loop().create_future())
         self.pending.add(request)
         self.waiting.append(request)
         self.notify()
-        try: return await request.future
+        try:
+            return await request.future
         finally:
             if request in self.pending:  # the caller was cancelled
                 request.cancelled = True
@@ -332,18 +422,24 @@ class HFEngine:
                 self.notify()
 
     def expect(self, episodes: int):
-        "Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for all of them. With none left, a GPU's memory is lent to the learner."
+        """Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for
+        all of them. With none left, a GPU's memory is lent to the learner."""
         self.expected += episodes
-        if not self.expected and self.model.device.type != "cpu": self.thread.submit(self.lend_memory)
+        if not self.expected and self.model.device.type != "cpu":
+            self.thread.submit(self.lend_memory)
         self.notify()
 
     async def lend(self):
-        "Give the memory of keys and values back, unless turns are expected; it is free when this returns. A processor's stays."
-        if self.model.device.type != "cpu": await asyncio.get_running_loop().run_in_executor(self.thread, self.lend_memory)
+        """Give the memory of keys and values back, unless turns are expected; it is free when this returns. A
+        processor's stays."""
+        if self.model.device.type != "cpu":
+            await asyncio.get_running_loop().run_in_executor(self.thread, self.lend_memory)
 
     def lend_memory(self):
-        "Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes it again."
-        if self.expected or self.pending: return
+        """Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes
+        it again."""
+        if self.expected or self.pending:
+            return
         self.scheduler.forget()
         self.scheduler.cache.clear()
 
@@ -352,7 +448,8 @@ class HFEngine:
         self.released.append(tuple(episode))
 
     async def update(self, weights: Weights):
-        "Take new weights between two rounds; a turn that is being sampled goes on with them and keeps the version it began with."
+        """Take new weights between two rounds; a turn that is being sampled goes on with them and keeps the version it
+        began with."""
         await asyncio.get_running_loop().run_in_executor(self.thread, self.load, weights)
 
     def stats(self) -> EngineStats:
@@ -364,46 +461,60 @@ class HFEngine:
         return bool(self.pending) and (not self.deterministic or len(self.pending) >= self.expected)
 
     def round_over(self, finished: list) -> bool:
-        "Whether to hand out turns now: any in the fast mode, all together in deterministic mode, where only a cancelled caller ends a round early."
-        if self.deterministic: return self.changed and any(request.cancelled for request in self.scheduler.active.values())
+        """Whether to hand out turns now: any in the fast mode, all together in deterministic mode, where only a
+        cancelled caller ends a round early."""
+        if self.deterministic:
+            return self.changed and any(request.cancelled for request in self.scheduler.active.values())
         return bool(finished) or self.changed
 
     def notify(self):
         "After any change: ask the current round to end, and start rounds if none are running."
         self.changed, loop = True, asyncio.get_running_loop()
         idle = self.task is None or self.task.done() or self.task.get_loop() is not loop
-        if self.ready() and idle: self.task = loop.create_task(self.rounds())
+        if self.ready() and idle:
+            self.task = loop.create_task(self.rounds())
 
     async def rounds(self):
         "Run rounds for as long as `ready` says so."
         while self.ready():
             requests, released = self.waiting, self.released
-            if self.deterministic: requests = sorted(requests, key=lambda r: [str(k) for k in r.key])
+            if self.deterministic:
+                requests = sorted(requests, key=lambda r: [str(k) for k in r.key])
             self.waiting, self.released, self.changed = [], [], False
-            try: finished, left = await asyncio.get_running_loop().run_in_executor(self.thread, self.compute, requests, released)
-            except Exception as error: return self.fail(error)
+            try:
+                finished, left = await asyncio.get_running_loop().run_in_executor(
+                    self.thread, self.compute, requests, released
+                )
+            except Exception as error:
+                return self.fail(error)
             self.waiting = left + self.waiting
             for request, completion in finished:
                 self.pending.discard(request)
-                if not request.future.done(): request.future.set_result(completion)
+                if not request.future.done():
+                    request.future.set_result(completion)
             await asyncio.sleep(0)  # let the callers that got a completion run first
 
-    def compute(self, requests: list[Request], released: list[Key]) -> tuple[list[tuple[Request, Completion]], list[Request]]:
+    def compute(
+        self, requests: list[Request], released: list[Key]
+    ) -> tuple[list[tuple[Request, Completion]], list[Request]]:
         "One round, in the worker thread; returns the turns that ended and the requests without a slot."
         start, scheduler, finished = time.perf_counter(), self.scheduler, []
         with sampling_mode(self.model):
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
             scheduler.free(released)
             left = scheduler.admit([r for r in requests if not r.cancelled], self.version)
-            while scheduler.runnable() and not self.round_over(finished): finished += iterate(scheduler, self.runner)
+            while scheduler.runnable() and not self.round_over(finished):
+                finished += iterate(scheduler, self.runner)
         self.counters.seconds += time.perf_counter() - start
         return finished, left
 
     def load(self, weights: Weights):
         "Load weights, in the worker thread, and drop the cache."
-        if weights.kind == "full": self.model.load_state_dict(weights.tensors)
+        if weights.kind == "full":
+            self.model.load_state_dict(weights.tensors)
         if weights.kind == "lora":
             from peft import set_peft_model_state_dict
+
             set_peft_model_state_dict(self.model, weights.tensors)
         self.scheduler.forget()
         self.version = weights.version
@@ -411,18 +522,33 @@ class HFEngine:
     def fail(self, error: Exception):
         "After a failed forward pass: raise the error in every caller, and start with empty slots and cache."
         for request in self.pending:
-            if not request.future.done(): request.future.set_exception(error)
+            if not request.future.done():
+                request.future.set_exception(error)
         self.reset()
+
 
 def open_hf(
     cfg: Config,  # sections `rollout` and `evaluate`
     policy: Policy,  # whose model is sampled from, or its copy in another precision
 ) -> HFEngine:
     "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
-    if cfg.evaluate.constrained: raise ConfigError("evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern.")
+    if cfg.evaluate.constrained:
+        raise ConfigError(
+            "evaluate.constrained needs rollout.engine=vllm or remote: the engine hf does not sample by a pattern."
+        )
     dtype = sampling_dtype(cfg)
-    if dtype not in ("model", str(policy.head(policy.causal).dtype).removeprefix("torch.")) and policy.sampler is policy.model and not policy.quantized:
+    if (
+        dtype not in ("model", str(policy.head(policy.causal).dtype).removeprefix("torch."))
+        and policy.sampler is policy.model
+        and not policy.quantized
+    ):
         policy.sample_in(getattr(torch, dtype))  # products of a base of 4 bits have one precision
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
-    if model.device.type == "cuda": slots = min(slots, slots_within(cfg.rollout.gpu_memory * Machine.here().memory, model.config.get_text_config(), model.dtype, longest))
+    if model.device.type == "cuda":
+        slots = min(
+            slots,
+            slots_within(
+                cfg.rollout.gpu_memory * Machine.here().memory, model.config.get_text_config(), model.dtype, longest
+            ),
+        )
     return HFEngine(model, slots, longest, is_deterministic(cfg))

@@ -37,7 +37,14 @@ class ServerError(UserError, RuntimeError):
     "A server cannot be used; the message says why."
 
 
-PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # nothing but the temperature
+PLAIN = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}  # nothing but the temperature
 WAIT = httpx2.Timeout(600.0, connect=10.0)  # seconds; a turn may wait in a server's queue
 IDLE = 2.0  # seconds that a connection is kept for the next request; `vllm serve` closes it after 5
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)  # the connection ended before the answer did
@@ -46,6 +53,7 @@ BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)  # th
 @dataclass
 class Server:
     "One `vllm serve` process."
+
     url: str
     reason: str = ""  # why it is left out; empty while it is used
     running: int = 0  # turns that it samples
@@ -54,33 +62,52 @@ class Server:
     rounding: float = math.nan  # the error of its first proof
 
     async def post(self, client: httpx2.AsyncClient, path: str, body: dict, repeat: bool = False) -> dict:
-        "The answer to a request, which may be repeated once if its connection breaks. Raises `ServerError`, or `ValueError` where the request itself was refused."
-        try: answer = await client.post(self.url + path, json=body)
+        """The answer to a request, which may be repeated once if its connection breaks. Raises `ServerError`, or
+        `ValueError` where the request itself was refused."""
+        try:
+            answer = await client.post(self.url + path, json=body)
         except httpx2.HTTPError as error:
-            if repeat and isinstance(error, BROKEN): return await self.post(client, path, body)
+            if repeat and isinstance(error, BROKEN):
+                return await self.post(client, path, body)
             raise ServerError(f"{type(error).__name__} {error}".strip()) from None
         said = " ".join(answer.text.split())[:300]
-        if answer.status_code == 400: raise ValueError(said)
-        if answer.status_code != 200: raise ServerError(f"{path} answered {answer.status_code}: {said}")
+        if answer.status_code == 400:
+            raise ValueError(said)
+        if answer.status_code != 200:
+            raise ServerError(f"{path} answered {answer.status_code}: {said}")
         return answer.json() if "json" in answer.headers.get("content-type", "") else {}
 
     async def sample(self, client: httpx2.AsyncClient, prompt: list[int], **asked) -> dict:
         "The only choice of a completion."
-        body = {"model": self.serves, "prompt": list(prompt), "return_token_ids": True, "return_tokens_as_token_ids": True, "ignore_eos": True, **PLAIN, **asked}
+        body = {
+            "model": self.serves,
+            "prompt": list(prompt),
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            "ignore_eos": True,
+            **PLAIN,
+            **asked,
+        }
         answer = await self.post(client, "/v1/completions", body, repeat=True)
         choice = answer["choices"][0]
         if not choice.get("token_ids") or len(choice["token_ids"]) != len(choice["logprobs"]["token_logprobs"]):
             raise ServerError("it returns no token ids, or not as many logprobs: it needs vLLM 0.26 or newer")
-        return choice | {"cached": ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0}
+        return choice | {
+            "cached": ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        }
 
     async def likely(self, client: httpx2.AsyncClient, prompt: list[int], temperature: float = 1.0) -> dict[int, float]:
         "The most likely next tokens with their logprobs."
         choice = await self.sample(client, prompt, max_tokens=1, temperature=temperature, logprobs=20)
-        return {int(name.removeprefix("token_id:")): logprob for name, logprob in choice["logprobs"]["top_logprobs"][0].items()}
+        return {
+            int(name.removeprefix("token_id:")): logprob
+            for name, logprob in choice["logprobs"]["top_logprobs"][0].items()
+        }
 
 # %% ../../nbs/07_rollout/07_remote.ipynb #3d4c1ce2
 class RemoteEngine:
     "`vllm serve` processes as an `Engine`; their weights are copies."
+
     shares_weights = False
     room = 0
 
@@ -96,7 +123,8 @@ class RemoteEngine:
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in endpoints]
         self.peft, self.dtype, self.max_tokens, self.seed = peft, dtype, max_tokens, seed
         self.folder = Path(folder or tempfile.mkdtemp(prefix="mcp-grpo-weights-")).absolute()
-        if not folder: weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        if not folder:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.home: dict[Key, Server] = {}  # by episode: the server that holds its keys and values
@@ -126,67 +154,102 @@ class RemoteEngine:
             server.reason = str(reason)
             warnings.warn(f"{server.url} is left out: {reason}", stacklevel=2)
         self.home = {episode: home for episode, home in self.home.items() if home is not server}
-        if self.used(): return
+        if self.used():
+            return
         reasons = "; ".join(f"{server.url}: {server.reason}" for server in self.servers)
-        raise EngineError(f"no server of rollout.endpoints is left ({reasons}); finished steps are kept. Start one and resume the run, or sample with rollout.engine=hf.")
+        raise EngineError(
+            f"no server of rollout.endpoints is left ({reasons}); finished steps are kept. Start one and resume "
+            "the run, or sample with rollout.engine=hf."
+        )
 
     async def look(self) -> None:
         "Ask every server what it serves."
         for server in self.servers:
             try:
                 answer = await self.http().get(server.url + "/v1/models", timeout=10.0)
-                if answer.status_code != 200: raise ServerError(f"/v1/models answered {answer.status_code}")
+                if answer.status_code != 200:
+                    raise ServerError(f"/v1/models answered {answer.status_code}")
                 card = answer.json()["data"][0]
                 longest = card.get("max_model_len") or self.max_tokens
-                if longest < self.max_tokens: raise ServerError(f"it takes episodes of {longest} tokens, and rollout.max_tokens is {self.max_tokens}")
+                if longest < self.max_tokens:
+                    raise ServerError(
+                        f"it takes episodes of {longest} tokens, and rollout.max_tokens is {self.max_tokens}"
+                    )
                 server.model = card["id"]
                 server.serves, server.reason = server.serves or card["id"], ""
             except (httpx2.HTTPError, ServerError, ValueError, LookupError) as error:
-                self.leave_out(server, error if isinstance(error, ServerError) else f"it cannot be reached at that address ({type(error).__name__})")
+                self.leave_out(
+                    server,
+                    error
+                    if isinstance(error, ServerError)
+                    else f"it cannot be reached at that address ({type(error).__name__})",
+                )
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`; `EngineError` if no server is left, `ValueError` if the prompt is refused."
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         version, episode = self.version, key[:-1]
-        asked = dict(temperature=sampling.temperature, max_tokens=sampling.max_new_tokens, stop_token_ids=list(sampling.stop_ids), logprobs=0, seed=noise)
-        if sampling.repetition_penalty != 1: asked["repetition_penalty"] = sampling.repetition_penalty
-        if sampling.pattern: asked["structured_outputs"] = {"regex": sampling.pattern}
-        if not self.running: self.busy_since = time.perf_counter()
+        asked = dict(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_new_tokens,
+            stop_token_ids=list(sampling.stop_ids),
+            logprobs=0,
+            seed=noise,
+        )
+        if sampling.repetition_penalty != 1:
+            asked["repetition_penalty"] = sampling.repetition_penalty
+        if sampling.pattern:
+            asked["structured_outputs"] = {"regex": sampling.pattern}
+        if not self.running:
+            self.busy_since = time.perf_counter()
         self.running += 1
         try:
             while True:
-                if not self.used(): self.leave_out(self.servers[-1], self.servers[-1].reason)
+                if not self.used():
+                    self.leave_out(self.servers[-1], self.servers[-1].reason)
                 server = self.home.get(episode) or min(self.used(), key=lambda server: server.running)
                 self.home[episode] = server
                 server.running += 1
-                try: choice = await server.sample(self.http(), prompt_ids, **asked)
-                except ServerError as error: self.leave_out(server, error)
-                else: break
-                finally: server.running -= 1
+                try:
+                    choice = await server.sample(self.http(), prompt_ids, **asked)
+                except ServerError as error:
+                    self.leave_out(server, error)
+                else:
+                    break
+                finally:
+                    server.running -= 1
         finally:
             self.running -= 1
-            if not self.running: self.counters.seconds += time.perf_counter() - self.busy_since
+            if not self.running:
+                self.counters.seconds += time.perf_counter() - self.busy_since
         self.counters.tokens_reused += choice["cached"]
         self.counters.tokens_prefilled += len(prompt_ids) - choice["cached"]
         self.counters.tokens_decoded += len(choice["token_ids"])
         self.counters.iterations += 1
         logprobs = [min(logprob, 0.0) for logprob in choice["logprobs"]["token_logprobs"]]
-        return Completion(choice["token_ids"], logprobs, "stop" if choice["finish_reason"] == "stop" else "length", version)
+        return Completion(
+            choice["token_ids"], logprobs, "stop" if choice["finish_reason"] == "stop" else "length", version
+        )
 
     async def update(self, weights: Weights) -> None:
         "Hand the weights to every server and prove that it serves them. Raises `EngineError` if none does."
-        if weights.kind == "shared": raise EngineError("the engine remote does not share the policy's weights: publish them with shared=False.")
-        while self.running: await asyncio.sleep(0.01)  # a turn must not mix two policies
+        if weights.kind == "shared":
+            raise EngineError("the engine remote does not share the policy's weights: publish them with shared=False.")
+        while self.running:
+            await asyncio.sleep(0.01)  # a turn must not mix two policies
         self.updates += 1
         self.version, name = weights.version, f"{self.name}-{self.updates}"
         here = self.folder / name
         self.write(here, weights)
-        if any(server.reason for server in self.servers) and self.used(): await self.look()
+        if any(server.reason for server in self.servers) and self.used():
+            await self.look()
         used = self.used()
         for server, reason in zip(used, await together(lambda server: self.hand_over(server, here, weights), used)):
-            if reason: self.leave_out(server, reason)
+            if reason:
+                self.leave_out(server, reason)
         for old in self.folder.glob(f"{self.name}-*"):
-            if old != here: shutil.rmtree(old, ignore_errors=True)
+            if old != here:
+                shutil.rmtree(old, ignore_errors=True)
 
     def write(self, folder: Path, weights: Weights) -> None:
         "Write weights where the servers find them: complete before the folder has its name."
@@ -196,9 +259,16 @@ class RemoteEngine:
             with writing(folder, SafetensorError):
                 draft.mkdir(parents=True)
                 if weights.kind == "lora":
-                    plain = {key: sorted(value) if isinstance(value, set) else getattr(value, "value", value) for key, value in self.peft.items()}
+                    plain = {
+                        key: sorted(value) if isinstance(value, set) else getattr(value, "value", value)
+                        for key, value in self.peft.items()
+                    }
                     (draft / "adapter_config.json").write_text(json.dumps(plain, default=str))
-                save_file(tensors, draft / ("adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"), metadata={"format": "pt"})
+                save_file(
+                    tensors,
+                    draft / ("adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"),
+                    metadata={"format": "pt"},
+                )
                 draft.rename(folder)
         except WriteError as error:
             shutil.rmtree(draft, ignore_errors=True)
@@ -209,10 +279,15 @@ class RemoteEngine:
         client, old = self.http(), server.serves
         try:
             await self.load(server, folder, weights.kind)
-            if weights.probe is not None: await self.prove(server, weights.probe)
-        except (ServerError, ValueError) as error: return str(error)
+            if weights.probe is not None:
+                await self.prove(server, weights.probe)
+        except (ServerError, ValueError) as error:
+            return str(error)
         if weights.kind == "lora" and old != server.model:
-            with suppress(ServerError, ValueError): await server.post(client, "/v1/unload_lora_adapter", {"lora_name": old})  # a server that was restarted has no old one
+            with suppress(ServerError, ValueError):
+                await server.post(
+                    client, "/v1/unload_lora_adapter", {"lora_name": old}
+                )  # a server that was restarted has no old one
         return ""
 
     async def load(self, server: Server, folder: Path, kind: str) -> None:
@@ -222,7 +297,9 @@ class RemoteEngine:
             await server.post(client, "/v1/load_lora_adapter", {"lora_name": folder.name, "lora_path": str(folder)})
             server.serves = folder.name
         else:
-            await server.post(client, "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
+            await server.post(
+                client, "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            )
             await server.post(client, "/reset_prefix_cache", {})
 
     async def prove(self, server: Server, probe: Probe) -> None:
@@ -235,12 +312,17 @@ class RemoteEngine:
             first, last = (token for token in (max(found[0], key=found[0].get), min(found[0], key=found[0].get)))
             wide = found[0][first] - found[0][last]
             if last in warm and abs((warm[first] - warm[last]) - wide / 2) > 0.1 * wide:
-                raise ServerError("its logprobs ignore the temperature: start it with --logprobs-mode processed_logprobs")
+                raise ServerError(
+                    "its logprobs ignore the temperature: start it with --logprobs-mode processed_logprobs"
+                )
             server.rounding = proof.error
         verdict = proof.verdict(server.rounding, LARGEST_ERROR[self.dtype])
         if verdict == "failed":
-            raise ServerError(f"it does not serve version {self.version} of the weights: its logprobs differ from the policy's by {proof.error:.2g} nats on average, "
-                              f"and the update moved them by {proof.moved:.2g}")
+            raise ServerError(
+                f"it does not serve version {self.version} of the weights: its logprobs differ from the policy's "
+                f"by {proof.error:.2g} nats on average, "
+                f"and the update moved them by {proof.moved:.2g}"
+            )
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
@@ -254,7 +336,8 @@ class RemoteEngine:
         self.home.pop(tuple(episode), None)
 
     def stats(self) -> EngineStats:
-        "The current counters; `iterations` counts turns, and reused tokens are known where servers run with --enable-prompt-tokens-details."
+        """The current counters; `iterations` counts turns, and reused tokens are known where servers run with
+        --enable-prompt-tokens-details."""
         return replace(self.counters)
 
 # %% ../../nbs/07_rollout/07_remote.ipynb #c1329d12
@@ -262,7 +345,22 @@ def open_remote(
     cfg: Config,  # sections `model` and `rollout`
     policy: Policy,  # whose weights are handed over
 ) -> RemoteEngine:
-    "Open the engine for a run. Raises `ConfigError` if the configuration does not fit it, `EngineError` if no server can be used."
-    if not cfg.rollout.endpoints: raise ConfigError("rollout.engine is remote: say where the servers are, with rollout.endpoints=[http://host:8000].")
-    if is_deterministic(cfg): raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
-    return RemoteEngine(cfg.rollout.endpoints, policy.adapter_config(), plan_run(cfg).dtype, cfg.rollout.max_tokens, cfg.rollout.weights_folder, cfg.seed)
+    """Open the engine for a run. Raises `ConfigError` if the configuration does not fit it, `EngineError` if no server
+    can be used."""
+    if not cfg.rollout.endpoints:
+        raise ConfigError(
+            "rollout.engine is remote: say where the servers are, with rollout.endpoints=[http://host:8000]."
+        )
+    if is_deterministic(cfg):
+        raise ConfigError(
+            "rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to "
+            "false, or take rollout.engine=hf."
+        )
+    return RemoteEngine(
+        cfg.rollout.endpoints,
+        policy.adapter_config(),
+        plan_run(cfg).dtype,
+        cfg.rollout.max_tokens,
+        cfg.rollout.weights_folder,
+        cfg.seed,
+    )

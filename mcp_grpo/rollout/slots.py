@@ -21,6 +21,7 @@ from .engine import Key
 @dataclass
 class Feed:
     "The input of one forward pass, flat: the tokens of the decoding rows, then one piece after another."
+
     ids: torch.Tensor  # [tokens]
     positions: torch.Tensor  # [tokens] position of each token in its episode
     slots: torch.Tensor  # [tokens] the slot each token belongs to
@@ -31,21 +32,28 @@ class Feed:
     pieces: list[tuple[int, int, int, int]]  # (slot, first position, begin, end); begin and end in the flat row
     groups: "PrefixGroups | None" = None  # set where reading a common prefix once is faster
     layer: int = 0  # the layer that is attending
-    masks: dict[int, torch.Tensor] = field(default_factory=dict)  # of later pieces, by where they begin; made by the first layer
+    masks: dict[int, torch.Tensor] = field(
+        default_factory=dict
+    )  # of later pieces, by where they begin; made by the first layer
 
-    def piece_mask(self, begin: int, tokens: int, start: int, like: torch.Tensor) -> torch.Tensor:  # [tokens, start + tokens]
+    def piece_mask(
+        self, begin: int, tokens: int, start: int, like: torch.Tensor
+    ) -> torch.Tensor:  # [tokens, start + tokens]
         "0 where a token of a later piece may attend, -inf elsewhere."
-        if begin not in self.masks: self.masks[begin] = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
+        if begin not in self.masks:
+            self.masks[begin] = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
         return self.masks[begin]
 
     def by_slot(self, x: torch.Tensor) -> torch.Tensor:
         "[decoding, ...] to [rows, ...]: each decoding row at the index of its slot, zeros elsewhere."
-        if self.decoding == self.rows: return x
-        return x.new_zeros(self.rows, *x.shape[1:]).index_copy_(0, self.slots[:self.decoding], x)
+        if self.decoding == self.rows:
+            return x
+        return x.new_zeros(self.rows, *x.shape[1:]).index_copy_(0, self.slots[: self.decoding], x)
 
     def by_row(self, x: torch.Tensor) -> torch.Tensor:
         "The inverse of `by_slot`."
-        return x if self.decoding == self.rows else x.index_select(0, self.slots[:self.decoding])
+        return x if self.decoding == self.rows else x.index_select(0, self.slots[: self.decoding])
+
 
 def make_feed(
     ids: np.ndarray,  # [slots, capacity] the tokens of every slot
@@ -55,7 +63,10 @@ def make_feed(
     device: torch.device | str = "cpu",  # the model's
 ) -> Feed:
     "Lay out the new tokens of `slots` flat."
-    def tensor(array): return torch.from_numpy(array).to(device)
+
+    def tensor(array):
+        return torch.from_numpy(array).to(device)
+
     sizes = end - begin
     owner, offsets = np.repeat(slots, sizes), np.concatenate([[0], np.cumsum(sizes)])
     positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - begin, sizes)
@@ -67,43 +78,63 @@ def make_feed(
         reach[slots[:single]] = end[:single]
         mask = tensor(np.where(np.arange(length) < reach[:, None], np.float32(0), np.float32("-inf")))[:, None, None]
     pieces = np.stack([slots, begin, offsets[:-1], offsets[1:]], 1)[single:]
-    return Feed(tensor(ids[owner, positions]), tensor(positions), tensor(owner), single, rows, length, mask, [*map(tuple, pieces.tolist())])
+    return Feed(
+        tensor(ids[owner, positions]),
+        tensor(positions),
+        tensor(owner),
+        single,
+        rows,
+        length,
+        mask,
+        [*map(tuple, pieces.tolist())],
+    )
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #3fc12763
 def decode_attention(
     query: torch.Tensor,  # [n, heads, dim] one query a row
-    keys: torch.Tensor, values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
+    keys: torch.Tensor,
+    values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
     scale: float,
 ) -> torch.Tensor:  # [n, heads, dim]
     "Attention of the rows that feed one token, over all cached tokens of their slots."
     (n, heads, dim), kv = query.shape, keys.shape[1]
-    k, v = keys[:feed.rows, :, :feed.length], values[:feed.rows, :, :feed.length]
+    k, v = keys[: feed.rows, :, : feed.length], values[: feed.rows, :, : feed.length]
     grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
     if query.device.type == "cpu":  # with one query a row, two batched products are faster than the fused kernel
         scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.mask
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:
         feed.mask = feed.mask.to(query.dtype)
-        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=feed.mask.expand(-1, -1, heads // kv, -1), scale=scale)
+        out = F.scaled_dot_product_attention(
+            grouped, k, v, attn_mask=feed.mask.expand(-1, -1, heads // kv, -1), scale=scale
+        )
     return feed.by_row(out).reshape(n, heads, dim)
+
 
 def piece_attention(
     query: torch.Tensor,  # [1, heads, tokens, dim]
-    keys: torch.Tensor, values: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
+    keys: torch.Tensor,
+    values: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
     mask: torch.Tensor | None,  # [tokens, start + tokens] of a later piece; None for one that starts at position 0
     scale: float,
 ) -> torch.Tensor:  # [1, heads, tokens, dim]
     "Attention of one piece of an episode, over the tokens before it and itself."
     (_, heads, tokens, dim), kv = query.shape, keys.shape[1]
-    if mask is None: return F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=heads > kv)
-    grouped = query.reshape(1, kv, heads // kv * tokens, dim)  # no fused kernel of a GPU takes both a mask and grouped heads
-    return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask.repeat(heads // kv, 1), scale=scale).reshape(query.shape)
+    if mask is None:
+        return F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=heads > kv)
+    grouped = query.reshape(
+        1, kv, heads // kv * tokens, dim
+    )  # no fused kernel of a GPU takes both a mask and grouped heads
+    return F.scaled_dot_product_attention(
+        grouped, keys, values, attn_mask=mask.repeat(heads // kv, 1), scale=scale
+    ).reshape(query.shape)
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #c3134104
 @dataclass
 class PrefixGroups:
     "The prefixes that groups of decoding rows have in common, cut to one length."
+
     kv: torch.Tensor  # [layers, 2, groups * kv_heads, length, dim]
     place: torch.Tensor  # [n] index of each decoding row in the flattened rectangle, 0..groups*width-1
     groups: int
@@ -113,19 +144,26 @@ class PrefixGroups:
         "Rows [n, kv_heads, per, m] to groups [groups * kv_heads, width * per, m]; `per` is query heads a key head."
         n, kv, per, m = x.shape
         full = x.new_zeros(self.groups * self.width, kv, per, m).index_copy_(0, self.place, x)
-        return full.view(self.groups, self.width, kv, per, m).transpose(1, 2).reshape(self.groups * kv, self.width * per, m)
+        return (
+            full.view(self.groups, self.width, kv, per, m)
+            .transpose(1, 2)
+            .reshape(self.groups * kv, self.width * per, m)
+        )
 
     def gather(self, x: torch.Tensor, kv: int) -> torch.Tensor:
         "The inverse of `spread`."
         x = x.view(self.groups, kv, self.width, -1, x.shape[-1]).transpose(1, 2)
         return x.reshape(self.groups * self.width, kv, -1, x.shape[-1]).index_select(0, self.place)
 
-def grouped_attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float) -> torch.Tensor:
+
+def grouped_attention(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float
+) -> torch.Tensor:
     "`decode_attention` where groups of rows have a prefix in common."
     (n, heads, dim), kv, groups = query.shape, keys.shape[1], feed.groups
     prefix_k, prefix_v = groups.kv[feed.layer]
     common = prefix_k.shape[1]
-    k, v = keys[:feed.rows, :, common:feed.length], values[:feed.rows, :, common:feed.length]
+    k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
     grouped = (query * scale).reshape(n, kv, heads // kv, dim)
     prefix_scores = groups.gather(torch.bmm(groups.spread(grouped), prefix_k.transpose(1, 2)), kv)
     own_scores = feed.by_row(torch.matmul(feed.by_slot(grouped), k.transpose(2, 3)) + feed.mask[..., common:])
@@ -136,9 +174,10 @@ def grouped_attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Ten
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #a441e627
 def slot_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, slots: Feed = None, **kwargs):
-    "The attention that `transformers` calls: `key` and `value` are whole slots, and `slots` is the layout of the queries."
+    """The attention that `transformers` calls: `key` and `value` are whole slots, and `slots` is the layout of the
+    queries."""
     plain_call(module, dropout, kwargs)
-    scale = query.shape[-1] ** -.5 if scaling is None else scaling
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     parts = []
     if n := slots.decoding:
         attend = grouped_attention if slots.groups else decode_attention
@@ -146,14 +185,18 @@ def slot_attention(module, query, key, value, attention_mask, scaling=None, drop
     for slot, start, begin, end in slots.pieces:
         visible = slice(slot, slot + 1), slice(None), slice(start + end - begin)
         mask = slots.piece_mask(begin, end - begin, start, query) if start else None
-        parts.append(piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)[0].transpose(0, 1))
+        parts.append(
+            piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)[0].transpose(0, 1)
+        )
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+
 
 register_layout("mcp_grpo_slots", slot_attention)
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #da096e0b
 class KVCache(Cache):
     "Keys and values of all layers by slot: `kv` is [layers, 2, slots, kv_heads, capacity, dim]."
+
     def __init__(
         self,
         config,  # configuration of the text model: number of layers and heads, and the width of a head
@@ -169,7 +212,8 @@ class KVCache(Cache):
     def reserve(self, slots: int, capacity: int):
         "Grow to at least this many slots and tokens a slot, keeping the content."
         layers, _, old_slots, heads, old, dim = self.kv.shape
-        if slots <= old_slots and capacity <= old: return
+        if slots <= old_slots and capacity <= old:
+            return
         kv = self.kv.new_zeros(layers, 2, max(slots, old_slots), heads, max(capacity, old), dim)
         kv[:, :, :old_slots, :, :old] = self.kv
         self.kv = kv
@@ -180,7 +224,8 @@ class KVCache(Cache):
 
     def copy(self, source: int, targets: list[int], length: int):
         "Copy the first `length` positions of one slot to others; none, if the memory was given back meanwhile."
-        if not length: return
+        if not length:
+            return
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
 
     def address(self, feed: Feed):
@@ -196,7 +241,9 @@ class KVCache(Cache):
         self.feed.layer = layer_idx
         return self.kv[layer_idx, 0], self.kv[layer_idx, 1]
 
-    def get_seq_length(self, layer_idx=0): return 0
+    def get_seq_length(self, layer_idx=0):
+        return 0
+
 
 def slots_within(
     room: float,  # bytes
@@ -212,14 +259,21 @@ def slots_within(
 # %% ../../nbs/07_rollout/03_slots.ipynb #4dff9abd
 class SlotTable:
     "The state of all slots, as arrays with one row a slot; slots 0..n-1 are in use."
+
     TOKEN_FIELDS = {"ids": np.int64, "noise": np.float64, "logprob": np.float32}  # [slots, capacity]
     SLOT_FIELDS = {  # [slots]
-        "num_cached_tokens": np.int64, "length": np.int64,  # tokens with keys and values; all tokens
-        "begin": np.int64, "limit": np.int64,  # where the turn began; the length at which it must end
+        "num_cached_tokens": np.int64,
+        "length": np.int64,  # tokens with keys and values; all tokens
+        "begin": np.int64,
+        "limit": np.int64,  # where the turn began; the length at which it must end
         "waits_for": np.int64,  # the slot of the first of the group, which is fed for this one too; -1 for none
-        "group": np.int64, "group_prefix": np.int64,  # the prefix group; number of tokens that its members have in common
-        "stop_row": np.int64, "temperature": np.float32, "penalty": np.float32,  # how the turn is sampled
-        "used": np.int64, "running": bool,  # clock of the last admission; whether a turn is being sampled
+        "group": np.int64,
+        "group_prefix": np.int64,  # the prefix group; number of tokens that its members have in common
+        "stop_row": np.int64,
+        "temperature": np.float32,
+        "penalty": np.float32,  # how the turn is sampled
+        "used": np.int64,
+        "running": bool,  # clock of the last admission; whether a turn is being sampled
     }
 
     def __init__(
@@ -230,30 +284,44 @@ class SlotTable:
         self.n, self.slots, self.capacity, self.most = 0, 0, 0, (max_slots, max_tokens)
         self.episodes: list[Key] = []  # by slot
         self.slot_of: dict[Key, int] = {}  # by episode
-        for name, dtype in self.TOKEN_FIELDS.items(): setattr(self, name, np.zeros((0, 0), dtype))
-        for name, dtype in self.SLOT_FIELDS.items(): setattr(self, name, np.zeros(0, dtype))
+        for name, dtype in self.TOKEN_FIELDS.items():
+            setattr(self, name, np.zeros((0, 0), dtype))
+        for name, dtype in self.SLOT_FIELDS.items():
+            setattr(self, name, np.zeros(0, dtype))
 
     def reserve(self, slots: int, capacity: int):
         "Grow by doubling, until it is as much as will ever be needed."
-        if slots <= self.slots and capacity <= self.capacity: return
-        def grow(have, want, most): return have if want <= have else max(want, min(max(2 * have, 16), most))
-        old, self.slots, self.capacity = self.slots, grow(self.slots, slots, self.most[0]), grow(self.capacity, capacity, self.most[1])
+        if slots <= self.slots and capacity <= self.capacity:
+            return
+
+        def grow(have, want, most):
+            return have if want <= have else max(want, min(max(2 * have, 16), most))
+
+        old, self.slots, self.capacity = (
+            self.slots,
+            grow(self.slots, slots, self.most[0]),
+            grow(self.capacity, capacity, self.most[1]),
+        )
         for name in self.TOKEN_FIELDS:
             array = getattr(self, name)
             setattr(self, name, np.pad(array, ((0, self.slots - old), (0, self.capacity - array.shape[1]))))
-        for name in self.SLOT_FIELDS: setattr(self, name, np.pad(getattr(self, name), (0, self.slots - old)))
+        for name in self.SLOT_FIELDS:
+            setattr(self, name, np.pad(getattr(self, name), (0, self.slots - old)))
 
     def take(self, episode: Key, max_slots: int, evict: bool) -> int | None:
-        "The episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the episode has to wait."
-        if episode in self.slot_of: return self.slot_of[episode]
+        """The episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the
+        episode has to wait."""
+        if episode in self.slot_of:
+            return self.slot_of[episode]
         if self.n < max_slots:
             slot = self.n
             self.reserve(slot + 1, self.capacity)
             self.n = slot + 1
             self.episodes.append(episode)
         else:
-            idle = np.flatnonzero(~self.running[:self.n])
-            if not evict or not len(idle): return None
+            idle = np.flatnonzero(~self.running[: self.n])
+            if not evict or not len(idle):
+                return None
             slot = int(idle[self.used[idle].argmin()])
             del self.slot_of[self.episodes[slot]]
         self.episodes[slot], self.slot_of[episode] = episode, slot
@@ -267,7 +335,8 @@ class SlotTable:
         last = self.n
         del self.slot_of[self.episodes[slot]]
         if slot != last:
-            for name in (*self.TOKEN_FIELDS, *self.SLOT_FIELDS): getattr(self, name)[slot] = getattr(self, name)[last]
+            for name in (*self.TOKEN_FIELDS, *self.SLOT_FIELDS):
+                getattr(self, name)[slot] = getattr(self, name)[last]
             self.waits_for[:last][self.waits_for[:last] == last] = slot
             self.episodes[slot] = self.episodes[last]
             self.slot_of[self.episodes[slot]] = slot
@@ -277,7 +346,8 @@ class SlotTable:
 
     def stop_waiting_for(self, slot: int):
         "Let the slots that wait for this one be fed themselves."
-        self.waits_for[:self.n][self.waits_for[:self.n] == slot] = -1
+        self.waits_for[: self.n][self.waits_for[: self.n] == slot] = -1
+
 
 def shared_prefix(
     ids: np.ndarray,  # [slots, capacity]

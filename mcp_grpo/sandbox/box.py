@@ -6,15 +6,24 @@
 __all__ = ['log', 'START_SECONDS', 'GRACE_SECONDS', 'Result', 'SandboxBreach', 'Child', 'Zygote', 'Interpreter', 'Sandbox']
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #9dbed3bc
-import asyncio, concurrent.futures, importlib.util, json, logging, os, platform, re, signal, socket, struct, subprocess, sys, tempfile, threading, weakref
+import asyncio, concurrent.futures, importlib.util, json, logging, os, platform, re, signal, socket, struct, subprocess
+import sys, tempfile, threading, weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 
 from anyio.from_thread import start_blocking_portal
 
-from .walls import (
-    ARCHITECTURES, KINDS, Limits, SandboxError, bubblewrap_command, library_folders, package_paths, readable_paths)
+from mcp_grpo.sandbox.walls import (
+    ARCHITECTURES,
+    KINDS,
+    Limits,
+    SandboxError,
+    bubblewrap_command,
+    library_folders,
+    package_paths,
+    readable_paths,
+)
 from .zygote import REPLY, REQUEST
 
 log = logging.getLogger(__name__)
@@ -25,11 +34,13 @@ GRACE_SECONDS = 0.5  # from the signal at the time limit to the kill
 @dataclass(frozen=True)
 class Result:
     "The result of a call."
+
     stdout: str = ""  # printed to stdout or stderr
     value: str = ""  # the last expression's `repr`; empty for None
     error: str = ""  # a short traceback; empty without an error
     note: str = ""  # what was truncated or lost
     seconds: float = 0.0  # wall time
+
 
 class SandboxBreach(SandboxError):
     "A sandbox in which a probe of the self-test succeeded."
@@ -37,18 +48,25 @@ class SandboxBreach(SandboxError):
 # %% ../../nbs/02_sandbox/02_box.ipynb #a07d7f1e
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from sandbox.zygote import main; main(*sys.argv[1:])"
 
+
 def _environment(folder: str) -> dict:
     "The whole environment of a zygote and its children."
     fixed = {"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return {"HOME": folder, "TMPDIR": folder, **fixed}
 
+
 def _folder_place(needed: list) -> str:
     "A mount point for a child's own folder that hides no path it needs."
     return next(place for place in ("/tmp", "/mnt") if not any(path.startswith(place + "/") for path in needed))
 
+
 def _zygote_command(kind: str, packages: tuple, limits: Limits, folder: str, link: int) -> tuple:
-    "The command that starts a zygote, and its environment; `folder` is empty if each child mounts its own, `link` is the file number of a socket."
-    sources = {f"/sandbox/{name}.py": importlib.util.find_spec(f"mcp_grpo.sandbox.{name}").origin for name in ("walls", "zygote")}
+    """The command that starts a zygote, and its environment; `folder` is empty if each child mounts its own, `link` is
+    the file number of a socket."""
+    sources = {
+        f"/sandbox/{name}.py": importlib.util.find_spec(f"mcp_grpo.sandbox.{name}").origin
+        for name in ("walls", "zygote")
+    }
     interpreter = os.path.realpath(sys.executable)
     paths = package_paths(packages)
     folder = folder or _folder_place([interpreter, *library_folders(), *paths])
@@ -61,7 +79,17 @@ def _zygote_command(kind: str, packages: tuple, limits: Limits, folder: str, lin
     else:
         prefix, root = [], os.path.dirname(os.path.dirname(sources["/sandbox/zygote.py"]))
         readable, listable = readable_paths(paths), [*library_folders(), *package_folders]
-    settings = dict(kind=kind, link=link, path=package_folders, names=names, packages=packages, limits=asdict(limits), folder=folder, readable=readable, listable=listable)
+    settings = dict(
+        kind=kind,
+        link=link,
+        path=package_folders,
+        names=names,
+        packages=packages,
+        limits=asdict(limits),
+        folder=folder,
+        readable=readable,
+        listable=listable,
+    )
     return [*prefix, interpreter, "-SsPB", "-c", _PROGRAM, root, json.dumps(settings)], environment
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #eec93964
@@ -69,29 +97,41 @@ async def _receive(channel: socket.socket, n: int) -> bytes:
     "Read exactly n bytes. Raises `EOFError` if the stream ends before."
     data = bytearray()
     while len(data) < n:
-        if not (more := await asyncio.get_running_loop().sock_recv(channel, min(n - len(data), 1 << 18))): raise EOFError
+        if not (more := await asyncio.get_running_loop().sock_recv(channel, min(n - len(data), 1 << 18))):
+            raise EOFError
         data += more
     return bytes(data)
 
+
 class Child:
     "A process that a zygote has forked."
+
     def __init__(self, zygote: "Zygote", handle: int | None, pid: int, channel: socket.socket):
-        self.zygote, self.handle, self.pid, self.channel = zygote, handle, pid, channel  # pidfd, None without walls; process id in its own namespace; socket
+        self.zygote, self.handle, self.pid, self.channel = (
+            zygote,
+            handle,
+            pid,
+            channel,
+        )  # pidfd, None without walls; process id in its own namespace; socket
 
     def signal(self, number: int) -> None:
         "Send a signal, if the process still exists."
         with suppress(ProcessLookupError):
-            if self.handle is None: os.kill(self.pid, number)
-            else: signal.pidfd_send_signal(self.handle, number)
+            if self.handle is None:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(self.handle, number)
 
     def end(self) -> None:
         "Kill the process and close its files."
         self.signal(signal.SIGKILL)
         self.channel.close()
-        if self.handle is not None: os.close(self.handle)
+        if self.handle is not None:
+            os.close(self.handle)
 
     async def ask(self, code: bytes, limits: Limits) -> Result:
-        "Make one call. Raises `TimeoutError` if it does not end in time; `EOFError`, `OSError` or `ValueError` if the process ends or its answer is invalid."
+        """Make one call. Raises `TimeoutError` if it does not end in time; `EOFError`, `OSError` or `ValueError` if the
+        process ends or its answer is invalid."""
         loop = asyncio.get_running_loop()
         self.signal(signal.SIGCONT)
         alarm = loop.call_later(limits.seconds, self.signal, signal.SIGALRM)
@@ -99,9 +139,11 @@ class Child:
             async with asyncio.timeout(limits.seconds + GRACE_SECONDS):
                 await loop.sock_sendall(self.channel, REQUEST.pack(len(code)) + code)
                 *lengths, longest = REPLY.unpack(await _receive(self.channel, REPLY.size))
-                if max(lengths) > limits.output: raise ValueError
+                if max(lengths) > limits.output:
+                    raise ValueError
                 parts = [(await _receive(self.channel, n)).decode(errors="replace") for n in lengths]
-        finally: alarm.cancel()
+        finally:
+            alarm.cancel()
         self.signal(signal.SIGSTOP)
         return Result(*parts, f"Cut at {limits.output} of {longest} bytes." if longest > limits.output else "")
 
@@ -110,33 +152,50 @@ _FIRST_TO_BE_KILLED = """import contextlib, os, sys
 with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file: file.write("1000")
 os.execvp(sys.argv[1], sys.argv[1:])"""
 
+
 def _run_process(command: list, environment: dict, link: int, errors, started: concurrent.futures.Future) -> None:
     "The body of a thread: start a process and wait for its end."
     command = [os.path.realpath(sys.executable), "-SsPB", "-c", _FIRST_TO_BE_KILLED, *command]
     try:
-        process = subprocess.Popen(command, pass_fds=[link], env=environment, cwd="/", start_new_session=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
-    except OSError as e: return started.set_exception(SandboxError(f"{command[0]} cannot be run ({e.strerror})"))
+        process = subprocess.Popen(
+            command,
+            pass_fds=[link],
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+    except OSError as e:
+        return started.set_exception(SandboxError(f"{command[0]} cannot be run ({e.strerror})"))
     started.set_result(process)
     process.wait()
+
 
 async def _until_readable(channel: socket.socket) -> None:
     "Wait until the channel is readable."
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(channel, lambda: ready.done() or ready.set_result(None))
-    try: await ready
-    finally: loop.remove_reader(channel)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(channel)
+
 
 async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
     "The zygote's child at the other end of a channel, once its walls stand."
     await _until_readable(channel)
     data, files, *_ = socket.recv_fds(channel, 8, 1)
-    if not data: raise SandboxError("the sandbox's zygote has ended")
-    for file in files: os.set_inheritable(file, False)
+    if not data:
+        raise SandboxError("the sandbox's zygote has ended")
+    for file in files:
+        os.set_inheritable(file, False)
     child = Child(zygote, files[0] if files else None, *struct.unpack("!q", data), channel)
     try:
-        if (answer := await asyncio.get_running_loop().sock_recv(channel, 1000)) == b"+": return child
+        if (answer := await asyncio.get_running_loop().sock_recv(channel, 1000)) == b"+":
+            return child
         raise SandboxError(answer[1:].decode(errors="replace") or "the process died")
     except BaseException:
         child.end()
@@ -145,32 +204,40 @@ async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
 # %% ../../nbs/02_sandbox/02_box.ipynb #c69e31be
 class Zygote:
     "The process from which interpreters are forked; call `close` at the end."
+
     def __init__(
         self,
         kind: str,  # one of KINDS, or `none`
         packages: tuple,  # distributions to preload
         limits: Limits,  # of each child and call
     ):
-        "Start the zygote and wait until it is ready. Raises `SandboxError` with the last line of its error output if it fails."
+        """Start the zygote and wait until it is ready. Raises `SandboxError` with the last line of its error output if
+        it fails."""
         self.kind, self.limits, self.process = kind, limits, None
         self._folder = tempfile.TemporaryDirectory() if kind == "none" else None
         self._link, theirs = socket.socketpair()
         try:
-            with theirs, tempfile.TemporaryFile() as errors: self._start(packages, theirs, errors)
+            with theirs, tempfile.TemporaryFile() as errors:
+                self._start(packages, theirs, errors)
         except BaseException:
             self.close()
             raise
 
     def _start(self, packages: tuple, theirs: socket.socket, errors) -> None:
         "Start the process and wait until it reports that it is ready."
-        command = _zygote_command(self.kind, packages, self.limits, self._folder.name if self._folder else "", theirs.fileno())
+        command = _zygote_command(
+            self.kind, packages, self.limits, self._folder.name if self._folder else "", theirs.fileno()
+        )
         started = concurrent.futures.Future()
-        threading.Thread(target=_run_process, args=(*command, theirs.fileno(), errors, started), name="mcp_grpo sandbox", daemon=True).start()
+        threading.Thread(
+            target=_run_process, args=(*command, theirs.fileno(), errors, started), name="mcp_grpo sandbox", daemon=True
+        ).start()
         self.process = started.result()
         theirs.close()
         self._link.settimeout(START_SECONDS)
         with suppress(OSError):
-            if self._link.recv(1) == b"+": return self._link.setblocking(False)
+            if self._link.recv(1) == b"+":
+                return self._link.setblocking(False)
         self.process.kill()
         self.process.wait()
         errors.seek(0)
@@ -182,7 +249,8 @@ class Zygote:
         channel.setblocking(False)
         try:
             async with asyncio.timeout(START_SECONDS):
-                with theirs: await self._send(theirs)
+                with theirs:
+                    await self._send(theirs)
                 return await _receive_child(self, channel)
         except (OSError, SandboxError) as e:
             channel.close()
@@ -194,8 +262,10 @@ class Zygote:
     async def _send(self, channel: socket.socket) -> None:
         "Send the zygote a channel; wait while its queue is full."
         while True:
-            try: return socket.send_fds(self._link, [b"e"], [channel.fileno()])
-            except BlockingIOError: await asyncio.sleep(0.01)
+            try:
+                return socket.send_fds(self._link, [b"e"], [channel.fileno()])
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
 
     async def has_ended(
         self,
@@ -203,22 +273,31 @@ class Zygote:
     ) -> bool:
         "Whether the zygote has ended, or was closed; its children end with it."
         for _ in range(int(100 * seconds)):
-            try: return not self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a zygote that is ready says nothing more
-            except BlockingIOError: await asyncio.sleep(0.01)
-            except OSError: return True
+            try:
+                return not self._link.recv(
+                    1, socket.MSG_PEEK | socket.MSG_DONTWAIT
+                )  # a zygote that is ready says nothing more
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+            except OSError:
+                return True
         return False
 
     def close(self) -> None:
         "End the zygote with all its children; may be called twice."
         self._link.close()
         if self.process:
-            try: self.process.wait(10)
-            except subprocess.TimeoutExpired: self.process.kill()
-        if self._folder: self._folder.cleanup()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        if self._folder:
+            self._folder.cleanup()
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #46273502
 class Interpreter:
     "A Python interpreter whose variables persist from call to call: `async with`, then `run`."
+
     def __init__(
         self,
         source: "Sandbox | Zygote",  # has `limits` and `fork()`
@@ -230,47 +309,62 @@ class Interpreter:
         await self._begin()
         return self
 
-    async def __aexit__(self, *_) -> None: self.close()
+    async def __aexit__(self, *_) -> None:
+        self.close()
 
     async def run(
         self,
         code: str,  # Python source
     ) -> Result:
-        "Run code; its errors are in the result. Raises `SandboxError` only if the sandbox itself has ended, or this interpreter is closed."
+        """Run code; its errors are in the result. Raises `SandboxError` only if the sandbox itself has ended, or this
+        interpreter is closed."""
         data, limits, began = code.encode("utf-8", "replace"), self.source.limits, perf_counter()
-        if len(data) > limits.source: return Result(error=f"The code has {len(data)} bytes; at most {limits.source} are accepted.")
+        if len(data) > limits.source:
+            return Result(error=f"The code has {len(data)} bytes; at most {limits.source} are accepted.")
         async with self._lock:
-            if self._child is None: await self._begin()
-            try: result = await self._child.ask(data, limits)
+            if self._child is None:
+                await self._begin()
+            try:
+                result = await self._child.ask(data, limits)
             except BaseException as e:  # the process cannot be used any more
                 zygote = self._child.zygote
                 self._drop()
-                if isinstance(e, TimeoutError): reason = f"TimeUp: the call did not stop after {limits.seconds:g} s"
-                elif not isinstance(e, (EOFError, OSError, ValueError)): raise
-                elif await zygote.has_ended(): raise SandboxError("the sandbox's zygote has ended, and this interpreter with it") from e
-                else: reason = "The interpreter died: out of memory, or a crash"
+                if isinstance(e, TimeoutError):
+                    reason = f"TimeUp: the call did not stop after {limits.seconds:g} s"
+                elif not isinstance(e, (EOFError, OSError, ValueError)):
+                    raise
+                elif await zygote.has_ended():
+                    raise SandboxError("the sandbox's zygote has ended, and this interpreter with it") from e
+                else:
+                    reason = "The interpreter died: out of memory, or a crash"
                 result = Result(error=reason, note="All variables are lost.")
         return replace(result, seconds=perf_counter() - began)
 
     def close(self) -> None:
         "End the process for good; a running call fails. May be called twice."
         self._closed = True
-        if not self._lock.locked(): self._drop()
-        elif self._child: self._child.signal(signal.SIGKILL)
+        if not self._lock.locked():
+            self._drop()
+        elif self._child:
+            self._child.signal(signal.SIGKILL)
 
     async def _begin(self) -> None:
         "Start the process; it ends with this object at the latest. Raises `SandboxError` if the interpreter is closed."
         child = None if self._closed else await self.source.fork()
         if self._closed:  # before, or meanwhile
-            if child: child.end()
+            if child:
+                child.end()
             raise SandboxError("the interpreter is closed: its episode has ended.")
         self._child = child
         self._end = weakref.finalize(self, self._child.end)
-        self._end.atexit = False  # the child ends with our process anyway, and a forked copy of our process must not end it
+        self._end.atexit = (
+            False  # the child ends with our process anyway, and a forked copy of our process must not end it
+        )
 
     def _drop(self) -> None:
         "End the process, if there is one."
-        if self._child: self._end()
+        if self._child:
+            self._end()
         self._child = None
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #24bcc775
@@ -345,28 +439,41 @@ def _probes() -> dict:
     found = re.split(r"^### (.+)\n", text, flags=re.M)[1:]
     return dict(zip(found[::2], found[1::2]))
 
+
 _COMPUTATION = "import math, json, re, datetime, collections, %s\nsum(i * i for i in range(4))"
+
 
 async def _try(zygote: Zygote, code: str) -> Result:
     "Run code in a fresh interpreter."
-    async with Interpreter(zygote) as interpreter: return await interpreter.run(code)
+    async with Interpreter(zygote) as interpreter:
+        return await interpreter.run(code)
+
 
 async def _try_all(zygote: Zygote, packages: tuple) -> None:
     "Run the self-test. Raises `SandboxBreach` if a probe succeeds, `SandboxError` if the computation fails."
     for name, code in _probes().items():
-        if "BREACH" not in (await _try(zygote, code)).stdout: continue
-        raise SandboxBreach(f"The sandbox ({zygote.kind}) does not hold: the probe '{name}' came through. Do not use it.")
+        if "BREACH" not in (await _try(zygote, code)).stdout:
+            continue
+        raise SandboxBreach(
+            f"The sandbox ({zygote.kind}) does not hold: the probe '{name}' came through. Do not use it."
+        )
     result = await _try(zygote, _COMPUTATION % ", ".join(packages or ("sys",)))
-    if result.value != "14" or result.error: raise SandboxError(f"the self-test cannot compute ({result.error or result.value})")
+    if result.value != "14" or result.error:
+        raise SandboxError(f"the self-test cannot compute ({result.error or result.value})")
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #49f165fc
 def _no_kind(reasons: list) -> str:
     "The error text where no kind of sandbox can be started."
-    return (f"No sandbox holds on this system ({'; '.join(reasons)}). "
-            "Install bubblewrap (apt-get install bubblewrap) where user namespaces are allowed, or use Linux 5.13 or later with Landlock.")
+    return (
+        f"No sandbox holds on this system ({'; '.join(reasons)}). "
+        "Install bubblewrap (apt-get install bubblewrap) where user namespaces are allowed, or use Linux 5.13 or "
+        "later with Landlock."
+    )
+
 
 class Sandbox:
     "Runs the code of many episodes; `start` and `close`, or `async with`."
+
     def __init__(
         self,
         packages: tuple = ("numpy", "pandas"),  # distributions to preload, named like their modules
@@ -375,7 +482,8 @@ class Sandbox:
         unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
     ):
         self.packages, self.limits = tuple(packages), limits
-        if only and only not in KINDS: raise SandboxError(f"There is no sandbox of kind '{only}'; choose {' or '.join(KINDS)}.")
+        if only and only not in KINDS:
+            raise SandboxError(f"There is no sandbox of kind '{only}'; choose {' or '.join(KINDS)}.")
         self.kinds = ("none",) if unsafe_no_sandbox else (only,) if only else KINDS
         self.kind, self.zygote = "", None  # the kind that was tried last; a zygote that has passed the self-test
         self._lock = threading.Lock()  # held while a zygote is started
@@ -383,9 +491,13 @@ class Sandbox:
     def start(self) -> "Sandbox":
         "Start and test the sandbox. Raises `SandboxError` if it cannot be started or fails its self-test."
         if self.kinds != ("none",) and (sys.platform != "linux" or platform.machine() not in ARCHITECTURES):
-            raise SandboxError(f"Model-written code is confined on Linux (x86-64, ARM 64) only, and this is {sys.platform} on {platform.machine()}: "
-                               "use such a machine, or a container on this one.")
-        with self._lock: self.zygote = self._strongest()
+            raise SandboxError(
+                f"Model-written code is confined on Linux (x86-64, ARM 64) only, and this is {sys.platform} on "
+                f"{platform.machine()}: "
+                "use such a machine, or a container on this one."
+            )
+        with self._lock:
+            self.zygote = self._strongest()
         return self
 
     def _strongest(self) -> Zygote:
@@ -393,21 +505,31 @@ class Sandbox:
         reasons = []
         for kind in self.kinds:
             self.kind = kind
-            try: zygote = self._tested(kind)
-            except SandboxBreach: raise
-            except SandboxError as e: reasons.append(f"{kind}: {e}")
-            else: break
-        else: raise SandboxError(_no_kind(reasons))
-        for reason in reasons: log.warning("the sandbox does without %s", reason)
-        if kind == "none": log.warning("UNSAFE: model-written code runs with all your rights, because unsafe_no_sandbox=True")
+            try:
+                zygote = self._tested(kind)
+            except SandboxBreach:
+                raise
+            except SandboxError as e:
+                reasons.append(f"{kind}: {e}")
+            else:
+                break
+        else:
+            raise SandboxError(_no_kind(reasons))
+        for reason in reasons:
+            log.warning("the sandbox does without %s", reason)
+        if kind == "none":
+            log.warning("UNSAFE: model-written code runs with all your rights, because unsafe_no_sandbox=True")
         return zygote
 
     def _tested(self, kind: str) -> Zygote:
-        "A zygote of this kind that has passed the self-test; the test has an event loop of its own, so that `start` is synchronous."
+        """A zygote of this kind that has passed the self-test; the test has an event loop of its own, so that `start`
+        is synchronous."""
         zygote = Zygote(kind, self.packages, self.limits)
-        if kind == "none": return zygote
+        if kind == "none":
+            return zygote
         try:
-            with start_blocking_portal() as portal: portal.call(_try_all, zygote, self.packages)
+            with start_blocking_portal() as portal:
+                portal.call(_try_all, zygote, self.packages)
         except BaseException:
             zygote.close()
             raise
@@ -416,22 +538,29 @@ class Sandbox:
     async def fork(self) -> Child:
         "Fork a new child. Raises `SandboxError` if that fails, also with a second zygote."
         zygote = self.zygote or await asyncio.to_thread(self._current)
-        if zygote is None: raise SandboxError("the sandbox is not running: start it, or use it within `async with`.")
-        try: return await zygote.fork()
+        if zygote is None:
+            raise SandboxError("the sandbox is not running: start it, or use it within `async with`.")
+        try:
+            return await zygote.fork()
         except SandboxError:
-            if (other := await asyncio.to_thread(self._replace, zygote)) is None: raise
+            if (other := await asyncio.to_thread(self._replace, zygote)) is None:
+                raise
             return await other.fork()
 
     def _current(self) -> Zygote | None:
         "The zygote; waits while one is started."
-        with self._lock: return self.zygote
+        with self._lock:
+            return self.zygote
 
     def _replace(self, zygote: Zygote) -> Zygote | None:
         "A new zygote in place of a dead one; None if the zygote is alive or the sandbox is closed."
         with self._lock:
-            if self.zygote is not zygote: return self.zygote
-            try: log.warning("the sandbox's zygote has died (status %s) and is started again", zygote.process.wait(2))
-            except subprocess.TimeoutExpired: return None
+            if self.zygote is not zygote:
+                return self.zygote
+            try:
+                log.warning("the sandbox's zygote has died (status %s) and is started again", zygote.process.wait(2))
+            except subprocess.TimeoutExpired:
+                return None
             self.close()
             self.zygote = self._strongest()
             return self.zygote
@@ -439,8 +568,11 @@ class Sandbox:
     def close(self) -> None:
         "End the sandbox with all its interpreters; may be called twice."
         zygote, self.zygote = self.zygote, None
-        if zygote: zygote.close()
+        if zygote:
+            zygote.close()
 
-    async def __aenter__(self) -> "Sandbox": return await asyncio.to_thread(self.start)
+    async def __aenter__(self) -> "Sandbox":
+        return await asyncio.to_thread(self.start)
 
-    async def __aexit__(self, *_) -> None: await asyncio.to_thread(self.close)
+    async def __aexit__(self, *_) -> None:
+        await asyncio.to_thread(self.close)

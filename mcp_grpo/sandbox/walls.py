@@ -12,12 +12,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
+
 KINDS = ("bubblewrap", "landlock")  # kinds of sandboxes, the stronger first
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #7db6465f
 @dataclass(frozen=True)
 class Limits:
     "Limits on the code of an episode."
+
     seconds: float = 5.0  # wall time of a call
     output: int = 1_000_000  # bytes printed by a call; the same again for its value and its traceback
     source: int = 200_000  # bytes of code in a call
@@ -25,6 +27,7 @@ class Limits:
     folder: int = 64 << 20  # bytes of all files together
     file: int = 32 << 20  # bytes of one file
     files: int = 64  # open files
+
 
 class SandboxError(RuntimeError):
     "A sandbox that cannot be started or has ended."
@@ -45,7 +48,8 @@ getrandom 318 278, getrlimit 97 163, uname 63 160, getpid 39 172, gettid 186 178
 getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177, getgroups 115 158, getpgid 121 155, getpgrp 111 -, getsid 124 156,
 rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, sigaltstack 131 132, pause 34 -, restart_syscall 219 128, exit 60 93,
 exit_group 231 94, openat 257 56, fcntl 72 25, ioctl 16 29, prlimit64 302 261
-"""
+"""  # noqa: E501
+
 
 def system_calls(
     machine: str,  # x86_64 or aarch64
@@ -59,13 +63,17 @@ def system_calls(
 _ARGUMENTS = {
     "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only together with write access
     "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030))],  # duplicate, flags; no locks, which others could see
-    "ioctl": [(2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))],  # terminal settings, blocking, available bytes, close on exec
+    "ioctl": [
+        (2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))
+    ],  # terminal settings, blocking, available bytes, close on exec
     "futex": [(2, 128, (128,))],  # private to the process
     "madvise": [(4, ~0, (0, 1, 2, 3, 4, 8, 14, 15))],  # what allocators and readers of files ask for
     "sched_getaffinity": [(0, ~0, (0,))],  # of the process itself
     "getpgid": [(0, ~0, (0,))],
     "getsid": [(0, ~0, (0,))],
-    **{name: [(0, ~0, tuple(range(12)))] for name in ("clock_gettime", "clock_getres", "clock_nanosleep")},  # the system's clocks
+    **{
+        name: [(0, ~0, tuple(range(12)))] for name in ("clock_gettime", "clock_getres", "clock_nanosleep")
+    },  # the system's clocks
     "prlimit64": [(0, ~0, (0,)), (4, ~0, (0,)), (5, ~0, (0,))],  # the process's own limits, without a new value
 }
 
@@ -74,18 +82,28 @@ _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 _KILL, _ALLOW, _REFUSE = 0x80000000, 0x7FFF0000, 0x00050001
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # machine -> the kernel's number for it
 
+
 def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value & 0xFFFFFFFF)
+
 
 def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
     "Instructions that refuse the call unless a word of its arguments has one of these values."
     n = len(values)
     tests = [_instruction(_EQUAL, value, n - i) for i, value in enumerate(values)]
-    return b"".join([_instruction(_LOAD, 16 + 4 * word), _instruction(_AND, mask), *tests, _instruction(_RETURN, _REFUSE)])
+    return b"".join(
+        [_instruction(_LOAD, 16 + 4 * word), _instruction(_AND, mask), *tests, _instruction(_RETURN, _REFUSE)]
+    )
+
 
 def seccomp_program(machine: str) -> bytes:
     "The filter of system calls for one of ARCHITECTURES, as a BPF program."
-    program = [_instruction(_LOAD, 4), _instruction(_EQUAL, ARCHITECTURES[machine], 1), _instruction(_RETURN, _KILL), _instruction(_LOAD, 0)]
+    program = [
+        _instruction(_LOAD, 4),
+        _instruction(_EQUAL, ARCHITECTURES[machine], 1),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, 0),
+    ]
     for name, number in system_calls(machine).items():
         body = b"".join(_argument_rule(*rule) for rule in _ARGUMENTS.get(name, ())) + _instruction(_RETURN, _ALLOW)
         program += [_instruction(_EQUAL, number, 0, len(body) // 8), body]
@@ -97,16 +115,22 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _MOUNT_SETATTR = 444, 445, 
 _NEW_MOUNTS, _NEW_PROCESSES = 0x20000, 0x20000000  # kinds of namespaces
 _CLONE = {"x86_64": 56, "aarch64": 220}  # like fork, with namespaces
 
+
 @contextmanager
 def _named(wall: str):
     "Turn an `OSError` into a `SandboxError` that names the wall."
-    try: yield
-    except OSError as e: raise SandboxError(f"{wall}: {e.strerror}") from e
+    try:
+        yield
+    except OSError as e:
+        raise SandboxError(f"{wall}: {e.strerror}") from e
+
 
 def _demand(result: int) -> int:
     "The result of a call into libc. Raises `OSError` if it is negative."
-    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
+
 
 def _call(libc, number: int, *args) -> int:
     "A system call by its number; integers are passed as C longs."
@@ -114,31 +138,42 @@ def _call(libc, number: int, *args) -> int:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #2ad28341
 _READ_FILE, _READ_DIR, _WRITE_FILE, _TRUNCATE = 1 << 2, 1 << 3, 1 << 1, 1 << 14
-_FOLDER_RIGHTS = sum(1 << n for n in (1, 2, 3, 4, 5, 7, 8, 12, 13, 14))  # write, read, list, remove, make files, folders and links, rename, truncate
+_FOLDER_RIGHTS = sum(
+    1 << n for n in (1, 2, 3, 4, 5, 7, 8, 12, 13, 14)
+)  # write, read, list, remove, make files, folders and links, rename, truncate
+
 
 def landlock_version(libc) -> int:
     "The kernel's Landlock version; 0 if it has none."
     return max(0, libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1)))
 
+
 def _landlock(libc, version: int, rules: list) -> None:
     "Refuse all access to files except that of `rules`: (file number of an open path, rights)."
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
-    attributes = struct.pack("=QQQ", handled, 3, 3)[:{1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)]
+    attributes = struct.pack("=QQQ", handled, 3, 3)[: {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)]
     ruleset = _call(libc, _LANDLOCK_CREATE, attributes, len(attributes), 0)
-    for path, rights in rules: _call(libc, _LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights & handled, path), 0)
+    for path, rights in rules:
+        _call(libc, _LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights & handled, path), 0)
     _call(libc, _LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #3e7d9325
 def _own_mounts(libc, kind: str) -> bool:
     "Enter a mount namespace in which no file can be changed, not even its times; false if that is denied."
-    if libc.unshare(_NEW_MOUNTS): return False
-    _demand(libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None))  # mounts of this process are invisible elsewhere
-    if kind == "bubblewrap": return True  # it has made them read-only, and leaves /proc and /sys out
+    if libc.unshare(_NEW_MOUNTS):
+        return False
+    _demand(
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None)
+    )  # mounts of this process are invisible elsewhere
+    if kind == "bubblewrap":
+        return True  # it has made them read-only, and leaves /proc and /sys out
     read_only = struct.pack("=4Q", 1, 0, 0, 0)
     _call(libc, _MOUNT_SETATTR, -100, b"/", 0x8000, read_only, len(read_only))  # all mounts
-    for path in filter(os.path.isdir, ("/proc", "/sys")): _demand(libc.mount(b"tmpfs", path.encode(), b"tmpfs", ctypes.c_ulong(15), None))
+    for path in filter(os.path.isdir, ("/proc", "/sys")):
+        _demand(libc.mount(b"tmpfs", path.encode(), b"tmpfs", ctypes.c_ulong(15), None))
     return True
+
 
 def _own_folder(libc, folder: str, limits: Limits) -> None:
     "Mount an empty folder that no other process sees."
@@ -146,12 +181,24 @@ def _own_folder(libc, folder: str, limits: Limits) -> None:
     size = f"size={limits.folder},nr_inodes=1024,mode=700".encode()
     _demand(libc.mount(b"tmpfs", folder.encode(), b"tmpfs", ctypes.c_ulong(14), size))  # no devices, no programs
 
+
 def limit_resources(limits: Limits) -> None:
     "Set this process's resource limits for good."
     import resource
-    amounts = {"AS": limits.memory, "FSIZE": limits.file, "NOFILE": limits.files, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0, "NPROC": 0}
+
+    amounts = {
+        "AS": limits.memory,
+        "FSIZE": limits.file,
+        "NOFILE": limits.files,
+        "CORE": 0,
+        "MEMLOCK": 0,
+        "MSGQUEUE": 0,
+        "NPROC": 0,
+    }
     for name, amount in amounts.items():
-        with suppress(AttributeError): resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (amount, amount))
+        with suppress(AttributeError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (amount, amount))
+
 
 def _drop_rights(libc) -> None:
     "Drop every capability, and the means of gaining one."
@@ -161,6 +208,7 @@ def _drop_rights(libc) -> None:
 # %% ../../nbs/02_sandbox/00_walls.ipynb #f3075e13
 class Walls:
     "The walls of a child: made by its parent, set up by the child itself."
+
     def __init__(
         self,
         kind: str,  # one of KINDS; `landlock` requires Landlock, `bubblewrap` uses it if the kernel has it
@@ -171,7 +219,8 @@ class Walls:
     ):
         self.kind, self.folder, self.limits = kind, folder, limits
         self._libc = ctypes.CDLL(None, use_errno=True)
-        with _named("mounts of its own"): self._own = _own_mounts(self._libc, kind)
+        with _named("mounts of its own"):
+            self._own = _own_mounts(self._libc, kind)
         rules = [(path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)) for path in readable]
         rules += [(path, _READ_DIR) for path in listable]
         rules += [("/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE)]
@@ -186,40 +235,55 @@ class Walls:
 
     def fork(self) -> int:
         "Like `os.fork`; the child sees no other process, where namespaces are allowed."
-        if not self._own: return os.fork()
+        if not self._own:
+            return os.fork()
         python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
         python.PyOS_BeforeFork()
-        child = python.syscall(*map(ctypes.c_long, (_CLONE[platform.machine()], _NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0)))
-        if child: python.PyOS_AfterFork_Parent()
-        else: python.PyOS_AfterFork_Child()
+        child = python.syscall(
+            *map(ctypes.c_long, (_CLONE[platform.machine()], _NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0))
+        )
+        if child:
+            python.PyOS_AfterFork_Parent()
+        else:
+            python.PyOS_AfterFork_Child()
         return _demand(child)
 
     def put_up(self) -> None:
         "Set up the walls of this process for good. Raises `SandboxError` if one cannot be set up."
         libc, rules = self._libc, list(self._rules)
-        with _named("the parent's end"): self.die_with_parent()
+        with _named("the parent's end"):
+            self.die_with_parent()
         if self._own:
-            with _named("a folder of its own"): _own_folder(libc, self.folder, self.limits)
+            with _named("a folder of its own"):
+                _own_folder(libc, self.folder, self.limits)
         os.chdir(self.folder)
-        if self._own: rules.append((os.open(self.folder, os.O_PATH), _FOLDER_RIGHTS))
-        with _named("capabilities"): _drop_rights(libc)
+        if self._own:
+            rules.append((os.open(self.folder, os.O_PATH), _FOLDER_RIGHTS))
+        with _named("capabilities"):
+            _drop_rights(libc)
         version = landlock_version(libc)
         if version or self.kind == "landlock":
-            with _named("Landlock"): _landlock(libc, version, rules)
-        for path, _ in rules: os.close(path)
+            with _named("Landlock"):
+                _landlock(libc, version, rules)
+        for path, _ in rules:
+            os.close(path)
         limit_resources(self.limits)
-        with _named("seccomp"): _demand(libc.prctl(_SECCOMP, 2, ctypes.c_char_p(self._program), 0, 0))
+        with _named("seccomp"):
+            _demand(libc.prctl(_SECCOMP, 2, ctypes.c_char_p(self._program), 0, 0))
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #8d180fbd
 def package_paths(packages: tuple) -> list:
     "Files and folders of installed packages and of all they require. Raises `SandboxError` if one is not installed."
     found, known, todo = set(), set(), list(packages)
     while todo:
-        if (name := todo.pop()) in known: continue
+        if (name := todo.pop()) in known:
+            continue
         known.add(name)
-        try: package = metadata.distribution(name)
+        try:
+            package = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            if name in packages: raise SandboxError(f"{name} is not installed: pip install 'mcp-grpo[sandbox]'.") from None
+            if name in packages:
+                raise SandboxError(f"{name} is not installed: pip install 'mcp-grpo[sandbox]'.") from None
             continue
         tops = {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}
         found |= {os.path.realpath(package.locate_file(top)) for top in tops}
@@ -229,31 +293,45 @@ def package_paths(packages: tuple) -> list:
 # %% ../../nbs/02_sandbox/00_walls.ipynb #e4b81b72
 _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
 
+
 def library_folders() -> list:
     "The folders of the standard library."
     prefixes = {"base": sys.base_prefix, "platbase": sys.base_prefix}  # not those of a virtual environment
     return sorted({os.path.realpath(sysconfig.get_path(name, vars=prefixes)) for name in ("stdlib", "platstdlib")})
 
+
 def _package_folders(folder: str) -> list:
     "The folders inside the standard library that hold installed packages."
     return [path for name in ("site-packages", "dist-packages") if os.path.isdir(path := os.path.join(folder, name))]
 
-def _shared_libraries() -> list: return glob.glob(os.path.join(sys.base_prefix, "lib", "*.so*"))
+
+def _shared_libraries() -> list:
+    return glob.glob(os.path.join(sys.base_prefix, "lib", "*.so*"))
+
 
 def readable_paths(packages: list) -> list:
     "All paths that Landlock lets a child read, those of the wanted packages included."
     library = []
-    for folder in library_folders(): library += [entry.path for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
-    return [path for path in (*_SYSTEM, *library, *_shared_libraries(), *packages, "/dev/urandom") if os.path.exists(path)]
+    for folder in library_folders():
+        library += [entry.path for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
+    return [
+        path for path in (*_SYSTEM, *library, *_shared_libraries(), *packages, "/dev/urandom") if os.path.exists(path)
+    ]
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #d9fe4d67
-_FLAGS = "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --cap-add CAP_SYS_ADMIN --clearenv".split()
+_FLAGS = (
+    "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --cap-add CAP_SYS_ADMIN --clearenv"
+).split()
+
 
 def _flags() -> list:
     "The flags that the installed bubblewrap knows."
-    try: known = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=120).stdout
-    except OSError as e: raise SandboxError(f"bwrap cannot be run ({e.strerror})") from e
+    try:
+        known = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=120).stdout
+    except OSError as e:
+        raise SandboxError(f"bwrap cannot be run ({e.strerror})") from e
     return _FLAGS + ["--disable-userns"] * ("--disable-userns" in known)  # since 0.8
+
 
 def bubblewrap_command(
     sources: dict,  # path inside -> path of one of our files to mount there

@@ -6,7 +6,8 @@
 __all__ = ['REQUEST', 'REPLY', 'TimeUp', 'Calls', 'serve', 'main']
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #afe3ffe1
-import ast, builtins, fcntl, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal, site, socket, struct, sys, traceback, types
+import ast, builtins, fcntl, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal, site, socket
+import struct, sys, traceback, types
 from contextlib import suppress
 
 from .walls import Limits, Walls, limit_resources
@@ -14,13 +15,16 @@ from .walls import Limits, Walls, limit_resources
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #f4a9df74
 class _Capture(io.RawIOBase):
     "A stream that keeps the first `limit` bytes."
-    def __init__(self, limit: int): self.kept, self.total, self.limit = bytearray(), 0, limit
 
-    def writable(self) -> bool: return True
+    def __init__(self, limit: int):
+        self.kept, self.total, self.limit = bytearray(), 0, limit
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data) -> int:
         self.total += len(data)
-        self.kept += memoryview(data)[:self.limit - len(self.kept)]
+        self.kept += memoryview(data)[: self.limit - len(self.kept)]
         return len(data)
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #b2e4ec7b
@@ -33,57 +37,78 @@ def _evaluate(code: str, name: str, names: dict) -> str:
     value = eval(compile(ast.Expression(last.value), name, "eval"), names) if last else None
     return "" if value is None else repr(value)
 
+
 def _explain(error: BaseException) -> str:
     "A short traceback."
-    if isinstance(error, SystemExit): return "" if error.code in (None, 0) else f"SystemExit: {error.code}"
+    if isinstance(error, SystemExit):
+        return "" if error.code in (None, 0) else f"SystemExit: {error.code}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<call ")]
-    where = [f"{f.filename[1:-1]}, line {f.lineno}{'' if f.name == '<module>' else f', in {f.name}'}: {f.line}" for f in frames[-3:]]
+    where = [
+        f"{f.filename[1:-1]}, line {f.lineno}{'' if f.name == '<module>' else f', in {f.name}'}: {f.line}"
+        for f in frames[-3:]
+    ]
     return "\n".join([*where, "".join(traceback.format_exception_only(error)).strip()])
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #26abc8e7
 class TimeUp(BaseException):
     "The call took too long."
+
     __module__ = "__main__"  # so that a traceback shows `TimeUp` without a module
+
 
 class Calls:
     "Runs the calls of one episode, one after the other."
+
     def __init__(self, names: dict, limit: int):
-        self.names, self.limit = names, limit  # the persistent variables; bytes of printed text, of a value, of a traceback
+        self.names, self.limit = (
+            names,
+            limit,
+        )  # the persistent variables; bytes of printed text, of a value, of a traceback
         self.number, self.running = 0, False
 
     def stop(self, *_) -> None:
         "Signal handler: raise `TimeUp` in the running call, if there is one."
         running, self.running = self.running, False
-        if running: raise TimeUp("the call was stopped because its time was up")
+        if running:
+            raise TimeUp("the call was stopped because its time was up")
 
     def run(self, code: str) -> list:
-        "Run a call; returns its output, value and traceback as bytes, and the length of the longest of them before truncation."
+        """Run a call; returns its output, value and traceback as bytes, and the length of the longest of them before
+        truncation."""
         self.number += 1
         capture, value, error = _Capture(self.limit), "", ""
         sys.stdout = sys.stderr = io.TextIOWrapper(capture, "utf-8", "backslashreplace", write_through=True)
         try:
             self.running = True
-            try: value = _evaluate(code, f"<call {self.number}>", self.names)
-            finally: self.running = False
-        except BaseException as e: error = _explain(e)
+            try:
+                value = _evaluate(code, f"<call {self.number}>", self.names)
+            finally:
+                self.running = False
+        except BaseException as e:
+            error = _explain(e)
         parts = [bytes(capture.kept), *(text.encode("utf-8", "backslashreplace") for text in (value, error))]
-        return [part[:self.limit] for part in parts] + [max(capture.total, *map(len, parts))]
+        return [part[: self.limit] for part in parts] + [max(capture.total, *map(len, parts))]
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #6c33983f
 REQUEST = struct.Struct("!I")  # length of the code
 REPLY = struct.Struct("!3IQ")  # lengths of output, value and error; length of the longest of them before truncation
 
+
 def _read(file: int, n: int) -> bytes:
     "Read exactly n bytes. Raises `EOFError` if the stream ends before."
     data = b""
     while len(data) < n:
-        if not (more := os.read(file, n - len(data))): raise EOFError
+        if not (more := os.read(file, n - len(data))):
+            raise EOFError
         data += more
     return data
 
+
 def _write(file: int, data: bytes) -> None:
     "Write all bytes."
-    while data: data = data[os.write(file, data):]
+    while data:
+        data = data[os.write(file, data) :]
+
 
 def serve(channel: int, calls: Calls) -> None:
     "Answer requests over a socket. Raises `EOFError` when the other side closes it."
@@ -95,16 +120,26 @@ def serve(channel: int, calls: Calls) -> None:
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #33bf5588
 class _Packages:
     "A finder for top-level modules with these names in these folders only."
-    def __init__(self, folders: list, names: list): self.folders, self.names = folders, set(names)
+
+    def __init__(self, folders: list, names: list):
+        self.folders, self.names = folders, set(names)
 
     def find_spec(self, name: str, path=None, target=None):
-        return importlib.machinery.PathFinder.find_spec(name, self.folders) if path is None and name in self.names else None
+        return (
+            importlib.machinery.PathFinder.find_spec(name, self.folders)
+            if path is None and name in self.names
+            else None
+        )
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #349e25a0
 def _replace_socketpair(ends: tuple) -> None:
     "Make `socket.socketpair` return copies of this pair of descriptors."
-    def socketpair(*_) -> tuple: return tuple(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(end)) for end in ends)
+
+    def socketpair(*_) -> tuple:
+        return tuple(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(end)) for end in ends)
+
     socket.socketpair = socketpair
+
 
 def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
     "The body of a forked child; never returns."
@@ -115,26 +150,37 @@ def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, calls.stop)
         null = os.open("/dev/null", os.O_RDWR)
-        for standard in (0, 1, 2): os.dup2(null, standard)
-        pair = [fcntl.fcntl(end, fcntl.F_DUPFD, 6) for end in socket.socketpair()]  # above the numbers that they get below
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        pair = [
+            fcntl.fcntl(end, fcntl.F_DUPFD, 6) for end in socket.socketpair()
+        ]  # above the numbers that they get below
         with socket.socket(fileno=os.dup(channel)) as link:
             handles = [os.pidfd_open(os.getpid())] if walls else []
             socket.send_fds(link, [struct.pack("!q", os.getpid())], handles)
-        for handle in handles: os.close(handle)
-        if walls: walls.put_up()
+        for handle in handles:
+            os.close(handle)
+        if walls:
+            walls.put_up()
         else:
-            with suppress(OSError, ValueError): limit_resources(limits)
-        for number, descriptor in enumerate((channel, *pair), 3): os.dup2(descriptor, number)
+            with suppress(OSError, ValueError):
+                limit_resources(limits)
+        for number, descriptor in enumerate((channel, *pair), 3):
+            os.dup2(descriptor, number)
         os.closerange(6, 1 << 16)
-        if walls: _replace_socketpair((4, 5))
+        if walls:
+            _replace_socketpair((4, 5))
         random.seed(0)
-        if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(0)
         _write(3, b"+")
     except BaseException as e:
         _write(channel, f"-{e}".encode())
         os._exit(1)
-    try: serve(3, calls)
-    finally: os._exit(0)
+    try:
+        serve(3, calls)
+    finally:
+        os._exit(0)
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #0a026432
 def main(
@@ -145,13 +191,16 @@ def main(
     settings = json.loads(settings)
     link, limits = socket.socket(fileno=settings["link"]), Limits(**settings["limits"])
     sys.path.remove(folder)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]: del sys.modules[name]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
+        del sys.modules[name]
     os.environ.pop("PWD", None)  # set by bubblewrap
     sys.meta_path.append(_Packages(settings["path"], settings["names"]))
     site.setquit()
-    for name in (*settings["packages"], "asyncio"): importlib.import_module(name)  # asyncio is often wanted, and slow to import
+    for name in (*settings["packages"], "asyncio"):
+        importlib.import_module(name)  # asyncio is often wanted, and slow to import
     walls, fork = None, os.fork
-    if settings["kind"] == "none": os.chdir(settings["folder"])
+    if settings["kind"] == "none":
+        os.chdir(settings["folder"])
     else:
         walls = Walls(settings["kind"], settings["readable"], settings["listable"], settings["folder"], limits)
         walls.die_with_parent()
@@ -162,7 +211,7 @@ def main(
     gc.freeze()
     link.send(b"+")
     os.dup2(1, 2)  # drops the error file
-    while (files := socket.recv_fds(link, 1, 1)[1]):
+    while files := socket.recv_fds(link, 1, 1)[1]:
         with suppress(OSError):
             if fork() == 0:
                 link.close()

@@ -12,12 +12,23 @@ from typing import Protocol
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from .live import PATIENCE, Ask, NotFound, Refused, Service, ask_world, check_choice, client_package, server_of
+from mcp_grpo.servers.live import (
+    PATIENCE,
+    Ask,
+    NotFound,
+    Refused,
+    Service,
+    ask_world,
+    check_choice,
+    client_package,
+    server_of,
+)
 from .world import Company, Statement, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #6d24dc01
 class Market(Protocol):
     "A source of the tools' answers."
+
     def quote(self, symbol: str) -> dict: ...
     def profile(self, symbol: str) -> dict: ...
     def statements(self, symbol: str, limit: int, quarterly: bool) -> dict: ...
@@ -25,22 +36,30 @@ class Market(Protocol):
     def movers(self, best: bool) -> dict: ...
     def news(self, symbol: str, limit: int) -> dict: ...
 
-def _unknown(symbol: str) -> Refused: return Refused(f"unknown symbol {symbol[:40]}")
-def _nothing(query: str) -> Refused: return Refused(f"nothing found for {query[:200]}")
+
+def _unknown(symbol: str) -> Refused:
+    return Refused(f"unknown symbol {symbol[:40]}")
+
+
+def _nothing(query: str) -> Refused:
+    return Refused(f"nothing found for {query[:200]}")
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #552ece2c
 def _row(s: Statement) -> dict:
     period = dict(year=s.year, quarter=s.quarter) if s.quarter else dict(year=s.year)
     return period | dict(revenue=s.revenue, costs=s.costs, netIncome=s.income)
 
+
 @dataclass(frozen=True)
 class SyntheticMarket:
     "Answers from a synthetic world."
+
     world: World
 
     def company(self, symbol: str) -> Company:
         "The company of a symbol; raises `Refused` if it is not listed."
-        if symbol not in self.world.by_symbol: raise _unknown(symbol)
+        if symbol not in self.world.by_symbol:
+            raise _unknown(symbol)
         return self.world.by_symbol[symbol]
 
     def quote(self, symbol: str) -> dict:
@@ -60,7 +79,8 @@ class SyntheticMarket:
     def search(self, query: str) -> dict:
         "The two companies that fit best."
         found = self.world.search(query, 2)
-        if not found: raise _nothing(query)
+        if not found:
+            raise _nothing(query)
         return dict(results=[dict(symbol=c.symbol, name=c.name) for c in found])
 
     def movers(self, best: bool) -> dict:
@@ -73,18 +93,23 @@ class SyntheticMarket:
         self.company(symbol)
         bars = self.world.bars(symbol)
         ends = [b for a, b in zip(bars[1:], bars) if a.day[:7] != b.day[:7]]
-        return dict(results=[dict(date=b.day, title=f"{symbol} ends the month at {b.close}") for b in ends[::-1][:limit]])
+        return dict(
+            results=[dict(date=b.day, title=f"{symbol} ends the month at {b.close}") for b in ends[::-1][:limit]]
+        )
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #c31bc950
 class FmpClient:
     "The API over HTTP."
+
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
         base_url: str = "",  # of the API; empty: the usual one
     ):
         self.service, url = service, base_url or "https://financialmodelingprep.com/stable"
-        self.http = client_package("httpx").Client(base_url=url, headers={"apikey": service.key}, timeout=service.timeout)
+        self.http = client_package("httpx").Client(
+            base_url=url, headers={"apikey": service.key}, timeout=service.timeout
+        )
 
     def rows(
         self,
@@ -93,28 +118,38 @@ class FmpClient:
     ) -> list[dict]:
         "The API's list at a path; empty if a query finds nothing."
         response = self.http.get(path, params=query)
-        try: self.service.check(response.status_code, response.headers, response.text)
+        try:
+            self.service.check(response.status_code, response.headers, response.text)
         except NotFound:
-            if not query: raise
+            if not query:
+                raise
             return []
         rows = response.json()
-        if not isinstance(rows, list): raise TypeError("the answer is not a list")
+        if not isinstance(rows, list):
+            raise TypeError("the answer is not a list")
         return rows
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #553dbb6b
 def _live_row(row: dict, quarterly: bool) -> dict:
-    period = dict(year=int(row["fiscalYear"])) | (dict(quarter=int(row["period"].removeprefix("Q"))) if quarterly else {})
-    return period | dict(revenue=round(row["revenue"]), costs=round(row["costAndExpenses"]), netIncome=round(row["netIncome"]))
+    period = dict(year=int(row["fiscalYear"])) | (
+        dict(quarter=int(row["period"].removeprefix("Q"))) if quarterly else {}
+    )
+    return period | dict(
+        revenue=round(row["revenue"]), costs=round(row["costAndExpenses"]), netIncome=round(row["netIncome"])
+    )
+
 
 @dataclass(frozen=True)
 class LiveMarket:
     "Answers from the real market."
+
     client: FmpClient  # or another object with `rows`
 
     def first(self, path: str, symbol: str) -> dict:
         "The one row about a symbol."
         rows = self.client.rows(path, symbol=symbol)
-        if not rows: raise _unknown(symbol)
+        if not rows:
+            raise _unknown(symbol)
         return rows[0]
 
     def quote(self, symbol: str) -> dict:
@@ -123,16 +158,24 @@ class LiveMarket:
 
     def profile(self, symbol: str) -> dict:
         row = self.first("profile", symbol)
-        return dict(symbol=symbol, companyName=row["companyName"]) | {field: row.get(field) or None for field in ("sector", "ceo", "city")}
+        return dict(symbol=symbol, companyName=row["companyName"]) | {
+            field: row.get(field) or None for field in ("sector", "ceo", "city")
+        }
 
     def statements(self, symbol: str, limit: int, quarterly: bool = False) -> dict:
-        rows = self.client.rows("income-statement", symbol=symbol, limit=limit, period="quarter" if quarterly else "annual")
-        if not rows: self.quote(symbol)  # a fund has no statements; raises if the symbol is unknown
+        rows = self.client.rows(
+            "income-statement", symbol=symbol, limit=limit, period="quarter" if quarterly else "annual"
+        )
+        if not rows:
+            self.quote(symbol)  # a fund has no statements; raises if the symbol is unknown
         return dict(symbol=symbol, statements=[_live_row(row, quarterly) for row in rows[:limit]])
 
     def search(self, query: str) -> dict:
-        rows = self.client.rows("search-symbol", query=query, limit=2) or self.client.rows("search-name", query=query, limit=2)
-        if not rows: raise _nothing(query)
+        rows = self.client.rows("search-symbol", query=query, limit=2) or self.client.rows(
+            "search-name", query=query, limit=2
+        )
+        if not rows:
+            raise _nothing(query)
         return dict(results=[dict(symbol=row["symbol"], name=row["name"]) for row in rows[:2]])
 
     def movers(self, best: bool) -> dict:
@@ -141,7 +184,8 @@ class LiveMarket:
 
     def news(self, symbol: str, limit: int) -> dict:
         rows = self.client.rows("news/stock", symbols=symbol, limit=limit)
-        if not rows: self.quote(symbol)
+        if not rows:
+            self.quote(symbol)
         return dict(results=[dict(date=row["publishedDate"][:10], title=row["title"]) for row in rows[:limit]])
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #be25e6b0
@@ -149,6 +193,7 @@ SYMBOL, PERIODS = "ticker symbol, in capitals", ("annual", "quarter")
 _STATEMENT = shape(year=int, revenue=int, costs=int, netIncome=int)
 _STATEMENT["properties"]["quarter"] = {"type": "integer"}  # of quarterly statements only
 _MOVERS = shape(results=[shape(symbol=str, change=float)])
+
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
     "The tools of a market; `ask` turns its answers and errors into tool results."
@@ -164,16 +209,25 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
         "Name, sector, chief executive and city of a symbol's company (synthetic data)."
         return await ask(market.profile, symbol)
 
-    @tool(tools, shape(symbol=str, statements=[_STATEMENT]), symbol=SYMBOL, period=dict(enum=list(PERIODS), description="length of a period"),
-          limit="most statements, up to 5 years or 20 quarters")
+    @tool(
+        tools,
+        shape(symbol=str, statements=[_STATEMENT]),
+        symbol=SYMBOL,
+        period=dict(enum=list(PERIODS), description="length of a period"),
+        limit="most statements, up to 5 years or 20 quarters",
+    )
     async def fmp_get_income_statement(symbol: str, period: str = "annual", limit: int = 1):
         "Yearly or quarterly revenue, costs and net income of a symbol, latest first (synthetic data)."
+
         def answer() -> dict:
             check_choice("period", period, PERIODS)
             return market.statements(symbol, max(1, min(limit, 20)), period == "quarter")
+
         return await ask(answer)
 
-    @tool(tools, shape(results=[shape(symbol=str, name=str)]), query="a company name or part of it, a symbol, or a sector")
+    @tool(
+        tools, shape(results=[shape(symbol=str, name=str)]), query="a company name or part of it, a symbol, or a sector"
+    )
     async def fmp_search_ticker(query: str):
         "Symbols of companies by name, or of a sector with the largest company first (synthetic data)."
         return await ask(market.search, query)
@@ -204,11 +258,13 @@ def make_server(
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
     "The fmp server over the embedded world, or live."
-    if not live: return server_of("fmp", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
+    if not live:
+        return server_of("fmp", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("FMP_API_KEY", timeout)
     return server_of("fmp", _tools_of(LiveMarket(FmpClient(service, base_url)), service.ask), live)
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #67bd711a
 if __name__ == "__main__" and __spec__ is not None:
     from mcp_grpo.servers.serve import run
+
     run("fmp")

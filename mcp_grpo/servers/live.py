@@ -24,8 +24,10 @@ from .world import SYNTHETIC, fail, refuse, reply
 class Refused(ValueError):
     "The model asked for what does not exist or is not allowed; the model reads the message."
 
+
 class Failed(RuntimeError):
     "The service, its key or the network failed."
+
     def __init__(
         self,
         message: str,  # what happened, in one sentence
@@ -35,24 +37,29 @@ class Failed(RuntimeError):
         super().__init__(message)
         self.fault, self.retry_after = fault, retry_after
 
+
 def check_choice(
     name: str,  # the argument's name
     value: str,  # its value, as the model gave it
     choices: Iterable[str],  # allowed values; an empty string, meaning none, is not listed in the message
 ) -> None:
     "Raise `Refused`, with the choices, for a value that is not among them."
-    if value not in choices: raise Refused(f"unknown {name} {value[:40]}; use {', '.join(filter(None, choices))}")
+    if value not in choices:
+        raise Refused(f"unknown {name} {value[:40]}; use {', '.join(filter(None, choices))}")
 
 # %% ../../nbs/03_servers/01_live.ipynb #1ebded5a
 Ask = Callable[..., Awaitable[CallToolResult]]  # (answer, *arguments) -> the tool result of answer(*arguments)
+
 
 async def ask_world(
     answer: Callable[..., dict],  # gives the result, or raises `Refused`
     *args,  # its arguments
 ) -> CallToolResult:
     "The tool result of `answer(*args)`."
-    try: return reply(answer(*args))
-    except Refused as e: return refuse(str(e))
+    try:
+        return reply(answer(*args))
+    except Refused as e:
+        return refuse(str(e))
 
 # %% ../../nbs/03_servers/01_live.ipynb #d96c1db6
 def api_key(
@@ -60,32 +67,44 @@ def api_key(
 ) -> str:
     "The key of a service; raises `Failed` if it is not set."
     from mcp_grpo.config import load_dotenv
-    if variable not in os.environ: load_dotenv()
-    if key := os.environ.get(variable, "").strip(): return key
-    raise Failed(f"{variable} is not set: put the key of the live service there or into .env, or serve the embedded world.")
+
+    if variable not in os.environ:
+        load_dotenv()
+    if key := os.environ.get(variable, "").strip():
+        return key
+    raise Failed(
+        f"{variable} is not set: put the key of the live service there or into .env, or serve the embedded world."
+    )
+
 
 def client_package(
     module: str,  # to import
 ) -> ModuleType:
     "The module of a live service's client; raises `Failed` if it is not installed."
-    try: return importlib.import_module(module)
-    except ImportError: raise Failed(f"the live service needs the package {module}: pip install 'mcp-grpo[live]'.") from None
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise Failed(f"the live service needs the package {module}: pip install 'mcp-grpo[live]'.") from None
 
 # %% ../../nbs/03_servers/01_live.ipynb #4774d4f8
 def words_of(
     body: str,  # the body of an error response
 ) -> str:  # at most 200 characters; empty if there is no message
     "The message in a service's error response."
-    try: found = json.loads(body)
-    except ValueError: return ""
-    while isinstance(found, dict): found = next((found[key] for key in ("detail", "error", "message", "Error Message") if key in found), "")
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return ""
+    while isinstance(found, dict):
+        found = next((found[key] for key in ("detail", "error", "message", "Error Message") if key in found), "")
     return " ".join(found.split())[:200] if isinstance(found, str) else ""
 
 # %% ../../nbs/03_servers/01_live.ipynb #fa1db5b0
 def _fault_of(error: BaseException | None) -> str:
     "The fault behind a client's exception: `timeout` if one is among its causes, else `transport`."
     while error is not None:
-        if "timeout" in type(error).__name__.lower(): return "timeout"
+        if "timeout" in type(error).__name__.lower():
+            return "timeout"
         error = error.__cause__ or error.__context__
     return "transport"
 
@@ -93,11 +112,15 @@ def _fault_of(error: BaseException | None) -> str:
 PATIENCE = 20.0  # seconds for one call; less than a client waits
 BUSY = (429, 432, 433)  # statuses; the last two are tavily's, for a plan that is used up
 
+
 class NotFound(Failed):
-    "There is nothing at the address (404). A source that put a name into the address reports the name as unknown instead."
+    """There is nothing at the address (404). A source that put a name into the address reports the name as unknown
+    instead."""
+
 
 class Service:
     "A real service: its key, its time limit, and how its errors become refusals or faults."
+
     def __init__(
         self,
         variable: str,  # the environment variable that holds its key
@@ -113,14 +136,23 @@ class Service:
     ) -> None:
         "Raise `Refused` or `Failed` for every HTTP status but 200."
         from mcp_grpo.client.guard import retry_after_seconds
-        if status == 200: return
+
+        if status == 200:
+            return
         wait = retry_after_seconds({name.lower(): value for name, value in headers.items()}.get("retry-after"))
-        if status in BUSY or (status == 503 and wait is not None): raise Failed(f"too many calls (status {status})", "rate_limit", wait)
+        if status in BUSY or (status == 503 and wait is not None):
+            raise Failed(f"too many calls (status {status})", "rate_limit", wait)
         if status in (401, 403):
-            raise Failed(f"the service refused the key in {self.variable} (status {status}); see whether it is valid and its plan allows this")
-        if status in (408, 504): raise Failed(f"the service took too long (status {status})", "timeout")
-        if status == 404: raise NotFound("the service has nothing at this address (status 404); see whether its base_url is right")
-        if status in (400, 422): raise Refused(words_of(body) or "the service does not accept these arguments")
+            raise Failed(
+                f"the service refused the key in {self.variable} (status {status}); see whether it is valid and "
+                "its plan allows this"
+            )
+        if status in (408, 504):
+            raise Failed(f"the service took too long (status {status})", "timeout")
+        if status == 404:
+            raise NotFound("the service has nothing at this address (status 404); see whether its base_url is right")
+        if status in (400, 422):
+            raise Refused(words_of(body) or "the service does not accept these arguments")
         raise Failed(f"the service answered with status {status}")
 
     async def ask(
@@ -130,12 +162,18 @@ class Service:
     ) -> CallToolResult:
         "The tool result of `answer(*args)`, run in a thread."
         from anyio import fail_after, to_thread
+
         try:
-            with fail_after(self.timeout): return reply(await to_thread.run_sync(answer, *args, abandon_on_cancel=True))
-        except Refused as e: return refuse(str(e).replace(self.key, "***"))
-        except Failed as e: return fail(str(e), e.fault, e.retry_after)
-        except TimeoutError: return fail(f"no answer within {self.timeout:g} s", "timeout")
-        except Exception as e: return fail(f"the answer was not understood or cut off ({type(e).__name__})", _fault_of(e))
+            with fail_after(self.timeout):
+                return reply(await to_thread.run_sync(answer, *args, abandon_on_cancel=True))
+        except Refused as e:
+            return refuse(str(e).replace(self.key, "***"))
+        except Failed as e:
+            return fail(str(e), e.fault, e.retry_after)
+        except TimeoutError:
+            return fail(f"no answer within {self.timeout:g} s", "timeout")
+        except Exception as e:
+            return fail(f"the answer was not understood or cut off ({type(e).__name__})", _fault_of(e))
 
 # %% ../../nbs/03_servers/01_live.ipynb #9f771ffe
 def server_of(
@@ -145,5 +183,6 @@ def server_of(
 ) -> MCPServer:
     "A server of these tools; it says that its data is synthetic unless it is live."
     if live:
-        for t in tools: t.description = re.sub(r" \(synthetic \w+\)", "", t.description)
+        for t in tools:
+            t.description = re.sub(r" \(synthetic \w+\)", "", t.description)
     return MCPServer(name, instructions=None if live else SYNTHETIC, log_level="ERROR", tools=tools)

@@ -17,51 +17,79 @@ from typing import Any, Protocol
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from .live import PATIENCE, Ask, NotFound, Refused, Service, ask_world, check_choice, client_package, server_of
+from mcp_grpo.servers.live import (
+    PATIENCE,
+    Ask,
+    NotFound,
+    Refused,
+    Service,
+    ask_world,
+    check_choice,
+    client_package,
+    server_of,
+)
 from .world import ALL_DAYS, Bar, Company, World, headline, open_world, shape, tool
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #44e7b913
 class Market(Protocol):
     "A source of the tools' answers."
+
     def last_trade(self, ticker: str) -> dict: ...
     def previous_close(self, ticker: str, adjusted: bool) -> dict: ...
-    def aggs(self, ticker: str, multiplier: int, timespan: str, from_: str, to: str, sort: str, limit: int, adjusted: bool) -> dict: ...
+    def aggs(
+        self, ticker: str, multiplier: int, timespan: str, from_: str, to: str, sort: str, limit: int, adjusted: bool
+    ) -> dict: ...
     def details(self, ticker: str, day: str) -> dict: ...
     def news(self, ticker: str, limit: int) -> dict: ...
     def status(self) -> dict: ...
 
-def _unknown(ticker: str) -> Refused: return Refused(f"unknown ticker {ticker[:40]}")
+
+def _unknown(ticker: str) -> Refused:
+    return Refused(f"unknown ticker {ticker[:40]}")
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #1322312a
 def _spans_of(day: str) -> dict[str, Any]:
     "Each kind of timespan -> the span that the day is in."
     year, month = day[:4], int(day[5:7])
-    return dict(day=day, week=date.fromisoformat(day).isocalendar()[:2], month=(year, month), quarter=(year, (month - 1) // 3), year=year)
+    return dict(
+        day=day,
+        week=date.fromisoformat(day).isocalendar()[:2],
+        month=(year, month),
+        quarter=(year, (month - 1) // 3),
+        year=year,
+    )
+
 
 _SPANS = [_spans_of(day) for day in ALL_DAYS]
 TIMESPANS = tuple(_SPANS[0])
+
 
 def _starts_of(timespan: str) -> list[int]:
     "The indices of the first days of all spans but the first."
     return [i for i, (day, after) in enumerate(pairwise(_SPANS), 1) if day[timespan] != after[timespan]]
 
+
 _STARTS = {timespan: _starts_of(timespan) for timespan in TIMESPANS}
+
 
 def _bar(days: tuple[Bar, ...]) -> dict:
     "One bar for several days."
     day, o, h, l, c, v = days[0]
-    if len(days) > 1: h, l, c, v = max(d.high for d in days), min(d.low for d in days), days[-1].close, sum(d.volume for d in days)
+    if len(days) > 1:
+        h, l, c, v = max(d.high for d in days), min(d.low for d in days), days[-1].close, sum(d.volume for d in days)
     return dict(t=day, o=o, h=h, l=l, c=c, v=v)
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #7775d0a0
 @dataclass(frozen=True)
 class SyntheticMarket:
     "Answers from a synthetic world."
+
     world: World
 
     def company(self, ticker: str) -> Company:
         "The company of a ticker; raises `Refused` if it is not listed."
-        if ticker not in self.world.by_symbol: raise _unknown(ticker)
+        if ticker not in self.world.by_symbol:
+            raise _unknown(ticker)
         return self.world.by_symbol[ticker]
 
     def last_trade(self, ticker: str) -> dict:
@@ -73,18 +101,35 @@ class SyntheticMarket:
         before = (self.world.bars(ticker) if adjusted else self.world.history(ticker, False))[-2]
         return dict(ticker=ticker, close=before.close, volume=before.volume)
 
-    def aggs(self, ticker: str, multiplier: int, timespan: str, from_: str, to: str, sort: str, limit: int, adjusted: bool = True) -> dict:
+    def aggs(
+        self,
+        ticker: str,
+        multiplier: int,
+        timespan: str,
+        from_: str,
+        to: str,
+        sort: str,
+        limit: int,
+        adjusted: bool = True,
+    ) -> dict:
         "Open, high, low, close and volume of each span between two dates, both included."
         self.company(ticker)
         days, starts = self.world.history(ticker, adjusted), _STARTS[timespan]
         first, end = bisect_left(ALL_DAYS, from_), bisect_right(ALL_DAYS, to)
-        cuts = [first, *starts[bisect_right(starts, first):bisect_left(starts, end)]][::multiplier] if first < end else []
+        cuts = (
+            [first, *starts[bisect_right(starts, first) : bisect_left(starts, end)]][::multiplier]
+            if first < end
+            else []
+        )
         groups = list(pairwise([*cuts, end]))
-        return dict(ticker=ticker, results=[_bar(days[a:b]) for a, b in (groups if sort == "asc" else groups[::-1])[:limit]])
+        return dict(
+            ticker=ticker, results=[_bar(days[a:b]) for a, b in (groups if sort == "asc" else groups[::-1])[:limit]]
+        )
 
     def details(self, ticker: str, day: str = "") -> dict:
         c = self.company(ticker)
-        if day and not ALL_DAYS[0] <= day <= ALL_DAYS[-1]: raise Refused(f"no details of {ticker} on {day}")
+        if day and not ALL_DAYS[0] <= day <= ALL_DAYS[-1]:
+            raise Refused(f"no details of {ticker} on {day}")
         return dict(ticker=ticker, name=c.name, sector=c.sector, city=c.city, employees=c.employees)
 
     def news(self, ticker: str, limit: int) -> dict:
@@ -99,8 +144,10 @@ class SyntheticMarket:
 # %% ../../nbs/03_servers/03_polygon.ipynb #0e74313a
 _TICKER, _DAY = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,29}"), re.compile(r"\d{4}-\d\d-\d\d")
 
+
 class PolygonClient:
     "The API, called through the service's own client."
+
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
@@ -115,6 +162,7 @@ class PolygonClient:
             response = send(*args, retries=False, **how)
             service.check(response.status, response.headers, response.data.decode(errors="replace"))
             return response
+
         self.api.client.request = request
 
     def about(
@@ -125,20 +173,26 @@ class PolygonClient:
         **how,
     ) -> dict:
         "The JSON that a method of the client returns about a ticker."
-        if not _TICKER.fullmatch(ticker): raise _unknown(ticker)
-        try: return json.loads(getattr(self.api, method)(ticker, *args, raw=True, **how).data)
-        except NotFound: raise _unknown(ticker) from None
+        if not _TICKER.fullmatch(ticker):
+            raise _unknown(ticker)
+        try:
+            return json.loads(getattr(self.api, method)(ticker, *args, raw=True, **how).data)
+        except NotFound:
+            raise _unknown(ticker) from None
 
-    def market_status(self) -> dict: return json.loads(self.api.get_market_status(raw=True).data)
+    def market_status(self) -> dict:
+        return json.loads(self.api.get_market_status(raw=True).data)
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #44b2c715
 def _live_bar(row: dict) -> dict:
     day = datetime.fromtimestamp(row["t"] / 1000, timezone.utc).date().isoformat()
     return dict(t=day) | {k: float(row[k]) for k in "ohlc"} | dict(v=round(row["v"]))
 
+
 @dataclass(frozen=True)
 class LiveMarket:
     "Answers from the real market."
+
     client: PolygonClient  # or another object with `about` and `market_status`
 
     def last_trade(self, ticker: str) -> dict:
@@ -146,23 +200,44 @@ class LiveMarket:
 
     def previous_close(self, ticker: str, adjusted: bool) -> dict:
         rows = self.client.about(ticker, "get_previous_close_agg", adjusted=adjusted).get("results")
-        if not rows: raise _unknown(ticker)
+        if not rows:
+            raise _unknown(ticker)
         return dict(ticker=ticker, close=float(rows[0]["c"]), volume=round(rows[0]["v"]))
 
-    def aggs(self, ticker: str, multiplier: int, timespan: str, from_: str, to: str, sort: str, limit: int, adjusted: bool = True) -> dict:
-        found = self.client.about(ticker, "get_aggs", multiplier, timespan, from_, to, adjusted=adjusted, sort=sort, limit=50000)
+    def aggs(
+        self,
+        ticker: str,
+        multiplier: int,
+        timespan: str,
+        from_: str,
+        to: str,
+        sort: str,
+        limit: int,
+        adjusted: bool = True,
+    ) -> dict:
+        found = self.client.about(
+            ticker, "get_aggs", multiplier, timespan, from_, to, adjusted=adjusted, sort=sort, limit=50000
+        )
         rows = found.get("results") or []
-        if not rows: self.details(ticker)
+        if not rows:
+            self.details(ticker)
         return dict(ticker=ticker, results=[_live_bar(row) for row in rows[:limit]])
 
     def details(self, ticker: str, day: str = "") -> dict:
         row = self.client.about(ticker, "get_ticker_details", date=day or None)["results"]
         city = (row.get("address") or {}).get("city")
-        return dict(ticker=ticker, name=row["name"], sector=row.get("sic_description"), city=city, employees=row.get("total_employees"))
+        return dict(
+            ticker=ticker,
+            name=row["name"],
+            sector=row.get("sic_description"),
+            city=city,
+            employees=row.get("total_employees"),
+        )
 
     def news(self, ticker: str, limit: int) -> dict:
         rows = self.client.about(ticker, "list_ticker_news", limit=limit).get("results") or []
-        if not rows: self.details(ticker)
+        if not rows:
+            self.details(ticker)
         return dict(results=[dict(published=row["published_utc"][:10], title=row["title"]) for row in rows])
 
     def status(self) -> dict:
@@ -174,9 +249,16 @@ class LiveMarket:
 # %% ../../nbs/03_servers/03_polygon.ipynb #a86fe07b
 TICKER = "ticker symbol, in capitals"
 _BAR = shape(t=str, o=float, h=float, l=float, c=float, v=int)
-_RANGE = dict(from_="first day, YYYY-MM-DD", to="last day, YYYY-MM-DD", multiplier=dict(minimum=1, description="timespans in one bar"),
-              timespan=dict(enum=list(TIMESPANS), description="length of a bar"), adjusted="prices and volumes as if splits had always been",
-              sort=dict(enum=["asc", "desc"], description="oldest or latest first"), limit=dict(minimum=1, description="most bars"))
+_RANGE = dict(
+    from_="first day, YYYY-MM-DD",
+    to="last day, YYYY-MM-DD",
+    multiplier=dict(minimum=1, description="timespans in one bar"),
+    timespan=dict(enum=list(TIMESPANS), description="length of a bar"),
+    adjusted="prices and volumes as if splits had always been",
+    sort=dict(enum=["asc", "desc"], description="oldest or latest first"),
+    limit=dict(minimum=1, description="most bars"),
+)
+
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
     "The tools of a market; `ask` turns its answers and errors into tool results."
@@ -193,22 +275,42 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
         return await ask(market.previous_close, ticker, adjusted)
 
     @tool(tools, shape(ticker=str, results=[_BAR]), ticker=TICKER, **_RANGE)
-    async def get_aggs(ticker: str, from_: str, to: str, multiplier: int = 1, timespan: str = "day",
-                       adjusted: bool = True, sort: str = "asc", limit: int = 10):
+    async def get_aggs(
+        ticker: str,
+        from_: str,
+        to: str,
+        multiplier: int = 1,
+        timespan: str = "day",
+        adjusted: bool = True,
+        sort: str = "asc",
+        limit: int = 10,
+    ):
         "Open, high, low, close and volume between two dates, YYYY-MM-DD (synthetic data)."
+
         def answer() -> dict:
             check_choice("timespan", timespan, TIMESPANS)
-            if multiplier < 1 or limit < 1: raise Refused("multiplier and limit should be at least 1")
-            if not (_DAY.fullmatch(from_) and _DAY.fullmatch(to)): raise Refused("from_ and to should be dates, YYYY-MM-DD")
+            if multiplier < 1 or limit < 1:
+                raise Refused("multiplier and limit should be at least 1")
+            if not (_DAY.fullmatch(from_) and _DAY.fullmatch(to)):
+                raise Refused("from_ and to should be dates, YYYY-MM-DD")
             return market.aggs(ticker, multiplier, timespan, from_, to, sort, limit, adjusted)
+
         return await ask(answer)
 
-    @tool(tools, shape(ticker=str, name=str, sector=str | None, city=str | None, employees=int | None), ticker=TICKER, date="the details as of this day, YYYY-MM-DD; today's if empty")
+    @tool(
+        tools,
+        shape(ticker=str, name=str, sector=str | None, city=str | None, employees=int | None),
+        ticker=TICKER,
+        date="the details as of this day, YYYY-MM-DD; today's if empty",
+    )
     async def get_ticker_details(ticker: str, date: str = ""):
         "Name, sector, city and number of employees of a ticker's company (synthetic data)."
+
         def answer() -> dict:
-            if date and not _DAY.fullmatch(date): raise Refused("date should be a day, YYYY-MM-DD")
+            if date and not _DAY.fullmatch(date):
+                raise Refused("date should be a day, YYYY-MM-DD")
             return market.details(ticker, date)
+
         return await ask(answer)
 
     @tool(tools, shape(results=[shape(published=str, title=str)]), ticker=TICKER, limit="most headlines, up to 20")
@@ -232,11 +334,13 @@ def make_server(
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
     "The polygon server over the embedded world, or live."
-    if not live: return server_of("polygon", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
+    if not live:
+        return server_of("polygon", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("POLYGON_API_KEY", timeout)
     return server_of("polygon", _tools_of(LiveMarket(PolygonClient(service, base_url)), service.ask), live)
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #8daef6fd
 if __name__ == "__main__" and __spec__ is not None:
     from mcp_grpo.servers.serve import run
+
     run("polygon")

@@ -20,6 +20,7 @@ def _shorten(text: str, shown: int) -> tuple:
     "The first `shown` characters of a text, and a note if there are more."
     return (text, "") if len(text) <= shown else (text[:shown], f"{len(text) - shown} characters are not shown.")
 
+
 def present(
     result: Result,  # of a call
     shown: int,  # characters of each text at most
@@ -43,8 +44,10 @@ def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
 # %% ../../nbs/03_servers/07_python.ipynb #07d47572
 async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToolResult:
     "Run code in the session's interpreter."
-    try: result = await _interpreter(box, ctx).run(code)
-    except SandboxError as e: return fail(str(e), "crash")
+    try:
+        result = await _interpreter(box, ctx).run(code)
+    except SandboxError as e:
+        return fail(str(e), "crash")
     answer = reply(present(result, shown))
     answer.is_error = bool(result.error)
     return answer
@@ -58,7 +61,9 @@ def open_sandbox(
     "The sandbox of this process, started on first use. Raises `SandboxError` if no sandbox works here."
     return Sandbox(limits=limits, unsafe_no_sandbox=unsafe_no_sandbox).start()
 
+
 _RETURNS = shape(stdout=str, value=str, error=str, note=str) | {"required": ["stdout"]}
+
 
 def make_server(
     world_seed: int = 0,  # accepted as by every server, and not used
@@ -70,13 +75,17 @@ def make_server(
 
     @tool(tools, _RETURNS, code="Python source")
     async def execute_python(code: str, ctx: Context):
-        "Run Python code and get what it prints, the value of its last expression, and errors. Variables stay for the next call. There is no network."
+        """Run Python code and get what it prints, the value of its last expression, and errors. Variables stay for the
+        next call. There is no network."""
         return await _execute(box, code, ctx, shown)
 
-    instructions = f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}."
+    instructions = (
+        f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}."
+    )
     return MCPServer("python", instructions=instructions, log_level="ERROR", tools=tools)
 
 # %% ../../nbs/03_servers/07_python.ipynb #594dc246
 if __name__ == "__main__" and __spec__ is not None:
     from mcp_grpo.servers.serve import run
+
     run("python")

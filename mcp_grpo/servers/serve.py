@@ -28,34 +28,46 @@ from ..client.spec import EMBEDDED
 from ..config import load_dotenv, nearest
 from ..errors import UserError
 
-if TYPE_CHECKING: from mcp.server.transport_security import TransportSecuritySettings
+if TYPE_CHECKING:
+    from mcp.server.transport_security import TransportSecuritySettings
 
 # %% ../../nbs/03_servers/02_serve.ipynb #e61bb614
 class ServeError(UserError, ValueError):
     "A server that cannot be served as asked; the message is one sentence that says what to do."
 
+
 TOKEN, TOKEN_LENGTH = "MCP_GRPO_TOKEN", 16  # the environment variable, and the least length of a token
 HOST, PORT = "127.0.0.1", 8000
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
+
 @dataclass(frozen=True)
 class Address:
-    "Where a server listens over HTTP. Raises `ServeError` for a wrong address, or if other machines reach it without names and a token."
+    """Where a server listens over HTTP. Raises `ServeError` for a wrong address, or if other machines reach it without
+    names and a token."""
+
     host: str = HOST  # an IP address, or localhost
     port: int = PORT  # 0 takes a free one
     names: tuple[str, ...] = ()  # host names that clients may use for this machine
 
     def __post_init__(self):
-        if not 0 <= self.port < 1 << 16: raise ServeError(f"port should be from 0 to 65535, not {self.port}.")
+        if not 0 <= self.port < 1 << 16:
+            raise ServeError(f"port should be from 0 to 65535, not {self.port}.")
         if not self.is_loopback and not (self.names and TOKEN in os.environ):
-            raise ServeError(f"{self.host} can be reached from other machines: give --allow-host the names they use, and set {TOKEN}.")
+            raise ServeError(
+                f"{self.host} can be reached from other machines: give --allow-host the names they use, and set "
+                f"{TOKEN}."
+            )
 
     @property
     def is_loopback(self) -> bool:
         "Whether only this machine reaches it."
-        if self.host == "localhost": return True
-        try: return ip_address(self.host).is_loopback
-        except ValueError: raise ServeError(f"host should be an IP address such as 127.0.0.1, not {self.host!r}.") from None
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            raise ServeError(f"host should be an IP address such as 127.0.0.1, not {self.host!r}.") from None
 
     @property
     def url_host(self) -> str:
@@ -70,9 +82,13 @@ class Address:
     def listen(self) -> socket.socket:
         "The socket to serve on."
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        try: return socket.create_server((self.host, self.port), family=family)
+        try:
+            return socket.create_server((self.host, self.port), family=family)
         except OSError as e:
-            raise ServeError(f"port {self.port} of {self.host} cannot be opened ({os.strerror(e.errno)}); choose another with --port.") from None
+            raise ServeError(
+                f"port {self.port} of {self.host} cannot be opened ({os.strerror(e.errno)}); choose another with "
+                "--port."
+            ) from None
 
 # %% ../../nbs/03_servers/02_serve.ipynb #a0d3a292
 def token_of(
@@ -80,32 +96,43 @@ def token_of(
 ) -> tuple[str, bool]:  # the token, and whether it is a new one
     "The token that clients must send: the variable's, or a new random one. Raises `ServeError` if it is too short."
     given = environment.get(TOKEN)
-    if given is None: return secrets.token_urlsafe(24), True
-    if len(given) < TOKEN_LENGTH: raise ServeError(f"{TOKEN} should have at least {TOKEN_LENGTH} characters, so that it cannot be guessed.")
+    if given is None:
+        return secrets.token_urlsafe(24), True
+    if len(given) < TOKEN_LENGTH:
+        raise ServeError(f"{TOKEN} should have at least {TOKEN_LENGTH} characters, so that it cannot be guessed.")
     return given, False
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f175f43c
 def _security(hosts: tuple[str, ...]) -> "TransportSecuritySettings":
     "Settings of the SDK: a request's `Host` and `Origin` must be one of these hosts, with any port."
     from mcp.server.transport_security import TransportSecuritySettings
+
     names = [*hosts, *(f"{host}:*" for host in hosts)]
     origins = [*(f"http://{name}" for name in names), *(f"https://{name}" for name in names)]
     return TransportSecuritySettings(allowed_hosts=names, allowed_origins=origins)
 
+
 class TokenGuard:
     "An ASGI app that passes on only requests with the token."
+
     def __init__(self, app: Callable, token: str):  # the ASGI app behind it; what clients must send
         self.app, self.token = app, token.encode()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         scheme, _, given = dict(scope.get("headers", ())).get(b"authorization", b"").partition(b" ")
         known = scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token)
-        if known or scope["type"] != "http": return await self.app(scope, receive, send)
+        if known or scope["type"] != "http":
+            return await self.app(scope, receive, send)
         from starlette.responses import PlainTextResponse
-        refusal = PlainTextResponse("Send the server's token: Authorization: Bearer ...", 401, {"www-authenticate": "Bearer"})
+
+        refusal = PlainTextResponse(
+            "Send the server's token: Authorization: Bearer ...", 401, {"www-authenticate": "Bearer"}
+        )
         await refusal(scope, receive, send)
 
+
 IDLE_SECONDS, SESSIONS = 900.0, 2_000  # after which a session without a request or an open stream ends; open ones
+
 
 def http_app(
     server: MCPServer,
@@ -113,11 +140,19 @@ def http_app(
     hosts: tuple[str, ...] = _LOOPBACK,  # allowed names in `Host` and `Origin`
 ) -> TokenGuard:  # an ASGI app that serves /mcp
     "A server over streamable HTTP."
-    sdk_app = server.streamable_http_app(json_response=True, transport_security=_security(hosts), session_idle_timeout=IDLE_SECONDS, max_sessions=SESSIONS)
+    sdk_app = server.streamable_http_app(
+        json_response=True,
+        transport_security=_security(hosts),
+        session_idle_timeout=IDLE_SECONDS,
+        max_sessions=SESSIONS,
+    )
     return TokenGuard(sdk_app, token)
 
 # %% ../../nbs/03_servers/02_serve.ipynb #ff1d15f7
-REQUEST_SECONDS = 10.0  # from the opening of a connection, or the first byte of a later request, to the end of the request
+REQUEST_SECONDS = (
+    10.0  # from the opening of a connection, or the first byte of a later request, to the end of the request
+)
+
 
 def timed_protocol(
     seconds: float = REQUEST_SECONDS,
@@ -135,19 +170,23 @@ def timed_protocol(
 
         def data_received(self, data):
             super().data_received(data)
-            if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY): self._arrived()
-            elif self._deadline is None: self._deadline = self.loop.call_later(seconds, self._late)
+            if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+                self._arrived()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(seconds, self._late)
 
         def connection_lost(self, exc):
             self._arrived()
             super().connection_lost(exc)
 
         def _arrived(self):
-            if self._deadline is not None: self._deadline.cancel()
+            if self._deadline is not None:
+                self._deadline.cancel()
             self._deadline = None
 
         def _late(self):
-            if not self.transport.is_closing(): self.transport.abort()
+            if not self.transport.is_closing():
+                self.transport.abort()
 
     return TimedProtocol
 
@@ -158,11 +197,17 @@ async def serve_http(
 ) -> None:
     "Serve over HTTP until stopped; prints the address, and the token if it is a new one."
     import uvicorn
+
     token, new = token_of(os.environ)
     with address.listen() as listening:
         url = f"http://{address.url_host}:{listening.getsockname()[1]}/mcp"
         print(f"{server.name}: {url}" + f"  Authorization: Bearer {token}" * new, file=sys.stderr, flush=True)
-        config = uvicorn.Config(http_app(server, token, address.hosts), log_level="error", http=timed_protocol(), timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            http_app(server, token, address.hosts),
+            log_level="error",
+            http=timed_protocol(),
+            timeout_graceful_shutdown=2,
+        )
         await uvicorn.Server(config).serve(sockets=[listening])
 
 # %% ../../nbs/03_servers/02_serve.ipynb #9712add9
@@ -173,10 +218,13 @@ def offer_only(
     "Remove all other tools from a server. Raises `ServeError` if it has no tool of a name."
     present = [t.name for t in server._tool_manager.list_tools()]
     for name in names:
-        if name not in present: raise ServeError(f"{server.name} has no tool {name}{nearest(name, present)}")
+        if name not in present:
+            raise ServeError(f"{server.name} has no tool {name}{nearest(name, present)}")
     for name in present:
-        if names and name not in names: server.remove_tool(name)
+        if names and name not in names:
+            server.remove_tool(name)
     return server
+
 
 def make(
     make_server: Callable[..., MCPServer],  # takes world_seed, and perhaps some options
@@ -185,18 +233,23 @@ def make(
     **options: bool | Sequence[str],  # options that only some servers have; empty ones are ignored
 ) -> MCPServer:
     "A server with these options. Raises `ServeError` if it cannot be made."
-    if world_seed < 0: raise ServeError(f"world_seed should be 0 or more, not {world_seed}.")
+    if world_seed < 0:
+        raise ServeError(f"world_seed should be 0 or more, not {world_seed}.")
     given = {name: value for name, value in options.items() if value}
     for name in given:
-        if name not in inspect.signature(make_server).parameters: raise ServeError(f"this server has no option --{name.replace('_', '-')}.")
-    try: server = make_server(world_seed, **given)
-    except (ValueError, RuntimeError, ImportError, OSError) as e: raise ServeError(f"{e}") from e
+        if name not in inspect.signature(make_server).parameters:
+            raise ServeError(f"this server has no option --{name.replace('_', '-')}.")
+    try:
+        server = make_server(world_seed, **given)
+    except (ValueError, RuntimeError, ImportError, OSError) as e:
+        raise ServeError(f"{e}") from e
     return offer_only(server, tools)
 
 # %% ../../nbs/03_servers/02_serve.ipynb #2ba71b49
 def _names(text: str) -> tuple[str, ...]:
     "The names in a comma-separated text."
     return tuple(name for part in text.split(",") if (name := part.strip()))
+
 
 def serve(
     server: Annotated[str, Argument(help=f"one of {', '.join(EMBEDDED)}")],
@@ -205,24 +258,31 @@ def serve(
     live: Annotated[bool, Option("--live", help="ask the real service, with its key from the environment")] = False,
     teams: Annotated[str, Option(help="ids of the only teams that live slack may touch")] = "",
     channels: Annotated[str, Option(help="ids of the only channels that live slack may touch")] = "",
-    unsafe_no_sandbox: Annotated[bool, Option("--unsafe-no-sandbox", help="run model-written code with all your rights")] = False,
+    unsafe_no_sandbox: Annotated[
+        bool, Option("--unsafe-no-sandbox", help="run model-written code with all your rights")
+    ] = False,
     http: Annotated[bool, Option("--http", help="over streamable HTTP instead of stdin and stdout")] = False,
     host: Annotated[str, Option(help="the address to listen on")] = HOST,
     port: Annotated[int, Option(help="the port to listen on; 0 takes a free one")] = PORT,
     allow_host: Annotated[str, Option(help="names by which clients may reach this machine, such as tools.lan")] = "",
 ) -> None:
     "Serve an embedded MCP server: over stdin and stdout, or over HTTP on this machine with a token."
-    if server not in EMBEDDED: sys.exit(f"there is no server {server}; they are {', '.join(EMBEDDED)}{nearest(server, EMBEDDED)}")
-    if http: load_dotenv()  # the token may be in .env
+    if server not in EMBEDDED:
+        sys.exit(f"there is no server {server}; they are {', '.join(EMBEDDED)}{nearest(server, EMBEDDED)}")
+    if http:
+        load_dotenv()  # the token may be in .env
     try:
         for option, given in {"--host": host != HOST, "--port": port != PORT, "--allow-host": bool(allow_host)}.items():
-            if given and not http: raise ServeError(f"{option} works only with --http; give that too.")
+            if given and not http:
+                raise ServeError(f"{option} works only with --http; give that too.")
         address = Address(host, port, _names(allow_host))
         module = importlib.import_module(f"mcp_grpo.servers.{server}")
         own = dict(live=live, teams=_names(teams), channels=_names(channels), unsafe_no_sandbox=unsafe_no_sandbox)
         made = make(getattr(module, "command_server", module.make_server), world_seed, _names(tools), **own)
         serve_until_stopped(made, address if http else None)
-    except ServeError as e: sys.exit(f"{e}")
+    except ServeError as e:
+        sys.exit(f"{e}")
+
 
 def serve_until_stopped(
     server: MCPServer,
@@ -230,8 +290,11 @@ def serve_until_stopped(
 ) -> None:
     "Serve until the client closes the connection, or until stopped."
     import anyio
-    if not address: return server.run("stdio")
-    with suppress(KeyboardInterrupt): anyio.run(serve_http, server, address)
+
+    if not address:
+        return server.run("stdio")
+    with suppress(KeyboardInterrupt):
+        anyio.run(serve_http, server, address)
 
 # %% ../../nbs/03_servers/02_serve.ipynb #8141ee25
 def run(

@@ -23,27 +23,35 @@ from .world import World, open_world, shape, tool
 class SlackError(Refused):
     "A Slack error code, such as `channel_not_found`."
 
+
 MAX_TEXT = 4000  # characters of one message
 MAX_POSTS = 100  # messages that an episode can write to one channel
 MAX_PAGE = 1000  # items in one answer
 
+
 def checked_text(text: str) -> str:
     "The text of a message; raises `SlackError` if it is empty or too long."
-    if not text.strip(): raise SlackError("no_text")
-    if len(text) > MAX_TEXT: raise SlackError("msg_too_long")
+    if not text.strip():
+        raise SlackError("no_text")
+    if len(text) > MAX_TEXT:
+        raise SlackError("msg_too_long")
     return text
+
 
 def checked_limit(
     limit: int,  # as the caller gave it
     most: int = MAX_PAGE,  # the largest page
 ) -> int:
     "How many items to return at most; raises `SlackError` below 1."
-    if limit < 1: raise SlackError("invalid_limit")
+    if limit < 1:
+        raise SlackError("invalid_limit")
     return min(limit, most)
+
 
 def _following(cursor: str) -> dict:
     "The part of an answer with the cursor of the next page; empty on the last page."
     return dict(response_metadata=dict(next_cursor=cursor)) if cursor else {}
+
 
 def page_of(
     kind: str,  # the name of the items in the answer
@@ -53,42 +61,55 @@ def page_of(
 ) -> dict:
     "Slack's answer with one page of the items, and a cursor if there are more."
     first = int(cursor[3:]) if re.fullmatch(r"at:[1-9][0-9]{0,8}", cursor) else 0
-    if cursor and not 0 < first < len(items): raise SlackError("invalid_cursor")
+    if cursor and not 0 < first < len(items):
+        raise SlackError("invalid_cursor")
     end = first + checked_limit(limit)
     return {"ok": True, kind: items[first:end]} | _following(f"at:{end}" if end < len(items) else "")
 
 # %% ../../nbs/03_servers/06_slack.ipynb #47bd0bb1
 BOT = dict(id="UBOT", name="bot", real_name="Bot", title="")  # the user that posts
-NOT_JOINED = [dict(id="C901", name="board"), dict(id="C902", name="payroll")]  # channels that are listed, but cannot be read or written
+NOT_JOINED = [
+    dict(id="C901", name="board"),
+    dict(id="C902", name="payroll"),
+]  # channels that are listed, but cannot be read or written
+
 
 def _means(ref: str, channel: dict) -> bool:
     "Whether an id, a name or a #name refers to a channel."
     return ref == channel["id"] or ref.removeprefix("#") == channel["name"]
 
+
 class Workspace:
     "The embedded Slack of one episode."
+
     def __init__(self, world: World):
         self.world, self.messages, self.clock = world, {c["id"]: [] for c in world.channels}, 0
 
     def channel(self, ref: str) -> str:
         "The id of a channel given by id, by name or by #name."
         for c in self.world.channels:
-            if _means(ref, c): return c["id"]
+            if _means(ref, c):
+                return c["id"]
         raise SlackError("not_in_channel" if any(_means(ref, c) for c in NOT_JOINED) else "channel_not_found")
 
     def message(self, channel: str, ts: str) -> dict:
         "The message or reply with a time stamp."
         for m in self.messages[self.channel(channel)]:
-            if m["ts"] == ts: return m
+            if m["ts"] == ts:
+                return m
         raise SlackError("message_not_found")
 
     def post(self, channel: str, text: str, thread_ts: str = "") -> dict:
         "Write a message, or a reply to one."
         text, channel_id = checked_text(text), self.channel(channel)
-        if thread_ts: self.message(channel_id, thread_ts)
-        if len(self.messages[channel_id]) >= MAX_POSTS: raise SlackError("ratelimited")
+        if thread_ts:
+            self.message(channel_id, thread_ts)
+        if len(self.messages[channel_id]) >= MAX_POSTS:
+            raise SlackError("ratelimited")
         self.clock += 1
-        message = dict(ts=f"{1000 + self.clock}.0001", user=BOT["id"], text=text) | ({"thread_ts": thread_ts} if thread_ts else {})
+        message = dict(ts=f"{1000 + self.clock}.0001", user=BOT["id"], text=text) | (
+            {"thread_ts": thread_ts} if thread_ts else {}
+        )
         self.messages[channel_id].append(message)
         return dict(ok=True, channel=channel_id, ts=message["ts"])
 
@@ -100,18 +121,23 @@ class Workspace:
     def replies(self, channel: str, ts: str, limit: int = MAX_PAGE, cursor: str = "") -> dict:
         "A message and the replies to it, oldest first."
         first, channel_id = self.message(channel, ts), self.channel(channel)
-        return page_of("messages", [first] + [m for m in self.messages[channel_id] if m.get("thread_ts") == ts], limit, cursor)
+        return page_of(
+            "messages", [first] + [m for m in self.messages[channel_id] if m.get("thread_ts") == ts], limit, cursor
+        )
 
     def react(self, channel: str, ts: str, reaction: str) -> dict:
         "Add a reaction; raises `already_reacted` if the message has it."
         reactions = self.message(channel, ts).setdefault("reactions", [])
-        if reaction in reactions: raise SlackError("already_reacted")
+        if reaction in reactions:
+            raise SlackError("already_reacted")
         reactions.append(reaction)
         return dict(ok=True)
 
     def channels(self, limit: int, cursor: str = "") -> dict:
         "The public channels, with whether the bot is a member."
-        listed = [c | dict(is_member=True) for c in self.world.channels] + [c | dict(is_member=False) for c in NOT_JOINED]
+        listed = [c | dict(is_member=True) for c in self.world.channels] + [
+            c | dict(is_member=False) for c in NOT_JOINED
+        ]
         return page_of("channels", listed, limit, cursor)
 
     def users(self, limit: int, cursor: str = "") -> dict:
@@ -121,7 +147,8 @@ class Workspace:
     def profile(self, user_id: str) -> dict:
         "Name and title of a user."
         for u in (*self.world.users, BOT):
-            if u["id"] == user_id: return dict(ok=True, profile=u)
+            if u["id"] == user_id:
+                return dict(ok=True, profile=u)
         raise SlackError("user_not_found")
 
 # %% ../../nbs/03_servers/06_slack.ipynb #12006b51
@@ -131,12 +158,14 @@ def workspace_of(
 ) -> Workspace:
     "The workspace of a call's connection; the connection's first call makes it."
     state = ctx.session._connection.state
-    if "workspace" not in state: state["workspace"] = Workspace(world)
+    if "workspace" not in state:
+        state["workspace"] = Workspace(world)
     return state["workspace"]
 
 # %% ../../nbs/03_servers/06_slack.ipynb #aaea7408
 class Slack(Protocol):
     "A source of the tools' answers; each method returns Slack's answer, or raises `SlackError`."
+
     def post(self, channel: str, text: str, thread_ts: str = "") -> dict: ...
     def history(self, channel: str, limit: int, cursor: str = "") -> dict: ...
     def replies(self, channel: str, ts: str, limit: int, cursor: str = "") -> dict: ...
@@ -150,13 +179,17 @@ def _with(schema: dict, **fields) -> dict:
     "The schema with additional optional fields."
     return schema | dict(properties=schema["properties"] | shape(**fields)["properties"])
 
-def _listed(**fields) -> dict: return _with(shape(ok=bool, **fields), response_metadata=shape(next_cursor=str))
+
+def _listed(**fields) -> dict:
+    return _with(shape(ok=bool, **fields), response_metadata=shape(next_cursor=str))
+
 
 _MESSAGE = _with(shape(ts=str, user=str, text=str), thread_ts=str, reactions=[str])
 _USER = shape(id=str, name=str, real_name=str, title=str)
 _CHANNEL_ID, _TS = dict(channel_id="id or #name of the channel"), "time stamp of the message"
 _PAGE = dict(limit=dict(minimum=1, description="most items of one answer"), cursor="next_cursor of the answer before")
 _WRITTEN = f"what to write, up to {MAX_TEXT} characters"
+
 
 def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
     "The tools; `slack_of` gives the source of a call, and `ask` turns its answers and errors into tool results."
@@ -183,7 +216,9 @@ def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
         return await ask(slack_of(ctx).post, channel_id, text, thread_ts)
 
     @tool(tools, _listed(messages=[_MESSAGE]), thread_ts=_TS, **_CHANNEL_ID, **_PAGE)
-    async def slack_get_thread_replies(channel_id: str, thread_ts: str, ctx: Context, limit: int = 100, cursor: str = ""):
+    async def slack_get_thread_replies(
+        channel_id: str, thread_ts: str, ctx: Context, limit: int = 100, cursor: str = ""
+    ):
         "A message and its replies (synthetic workspace)."
         return await ask(slack_of(ctx).replies, channel_id, thread_ts, limit, cursor)
 
@@ -204,6 +239,7 @@ def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
 
     return tools
 
+
 def make_server(
     world_seed: int = 0,  # which synthetic world to serve
 ) -> MCPServer:
@@ -211,28 +247,44 @@ def make_server(
     return server_of("slack", _tools_of(partial(workspace_of, open_world(world_seed)), ask_world), live=False)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #e1046328
-_KEY_ERRORS = frozenset("invalid_auth not_authed token_revoked token_expired account_inactive missing_scope no_permission not_allowed_token_type "
-                        "access_denied org_login_required ekm_access_denied team_access_not_granted team_added_to_org enterprise_is_restricted".split())
-_MODEL_ERRORS = frozenset("channel_not_found not_in_channel is_archived message_not_found thread_not_found user_not_found user_not_visible users_not_found "
-                          "no_text msg_too_long invalid_limit invalid_cursor invalid_name invalid_ts_latest invalid_ts_oldest invalid_thread_ts invalid_arguments "
-                          "bad_timestamp no_item_specified already_reacted too_many_emoji too_many_reactions cannot_reply_to_message "
-                          "restricted_action_read_only_channel".split())
+_KEY_ERRORS = frozenset(
+    "invalid_auth not_authed token_revoked token_expired account_inactive missing_scope no_permission "
+    "not_allowed_token_type "
+    "access_denied org_login_required ekm_access_denied team_access_not_granted team_added_to_org "
+    "enterprise_is_restricted".split()
+)
+_MODEL_ERRORS = frozenset(
+    "channel_not_found not_in_channel is_archived message_not_found thread_not_found user_not_found "
+    "user_not_visible users_not_found "
+    "no_text msg_too_long invalid_limit invalid_cursor invalid_name invalid_ts_latest invalid_ts_oldest "
+    "invalid_thread_ts invalid_arguments "
+    "bad_timestamp no_item_specified already_reacted too_many_emoji too_many_reactions cannot_reply_to_message "
+    "restricted_action_read_only_channel".split()
+)
+
 
 def _error_of(code: str, variable: str) -> Exception:
     "The exception for one of Slack's error codes."
-    if code in ("ratelimited", "rate_limited"): return Failed("too many calls", "rate_limit")
-    if code in _KEY_ERRORS: return Failed(f"Slack refused the key in {variable} ({code})")
+    if code in ("ratelimited", "rate_limited"):
+        return Failed("too many calls", "rate_limit")
+    if code in _KEY_ERRORS:
+        return Failed(f"Slack refused the key in {variable} ({code})")
     return SlackError(code) if code in _MODEL_ERRORS else Failed(f"Slack is in trouble ({code[:60]})")
 
 # %% ../../nbs/03_servers/06_slack.ipynb #f71d1e2d
 def _not_in_training() -> None:
     "Raise `Failed` in a process that plays episodes or trains, and in one that such a process has started."
     from mcp_grpo.client.stdio import plays_episodes
+
     if plays_episodes():
-        raise Failed("the real Slack cannot be used in a process that trains or plays episodes; use the embedded one there.")
+        raise Failed(
+            "the real Slack cannot be used in a process that trains or plays episodes; use the embedded one there."
+        )
+
 
 class SlackClient:
     "Slack's API, called through its own client; never from a process that trains or plays episodes."
+
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
@@ -240,7 +292,9 @@ class SlackClient:
     ):
         where = dict(base_url=base_url.rstrip("/") + "/") if base_url else {}
         self.service = service
-        self.api = client_package("slack_sdk").WebClient(service.key, timeout=service.timeout, retry_handlers=[], **where)
+        self.api = client_package("slack_sdk").WebClient(
+            service.key, timeout=service.timeout, retry_handlers=[], **where
+        )
 
     def call(
         self,
@@ -250,8 +304,11 @@ class SlackClient:
         "The answer of an API method."
         _not_in_training()
         from slack_sdk.errors import SlackApiError
-        try: return self.api.api_call(method, params=given).data
-        except SlackApiError as e: answer = e.response
+
+        try:
+            return self.api.api_call(method, params=given).data
+        except SlackApiError as e:
+            answer = e.response
         self.service.check(answer.status_code, answer.headers)
         raise _error_of(str(answer.data.get("error")), self.service.variable)
 
@@ -259,19 +316,32 @@ class SlackClient:
 def _live_message(m: dict) -> dict:
     "A message in the shape of the embedded workspace."
     shown = dict(ts=m["ts"], user=m.get("user") or m.get("bot_id") or "", text=html.unescape(m["text"]))
-    if m.get("thread_ts", m["ts"]) != m["ts"]: shown["thread_ts"] = m["thread_ts"]
+    if m.get("thread_ts", m["ts"]) != m["ts"]:
+        shown["thread_ts"] = m["thread_ts"]
     return shown | (dict(reactions=[r["name"] for r in m["reactions"]]) if m.get("reactions") else {})
+
 
 def _live_user(u: dict) -> dict:
     about = u.get("profile", {})
-    return dict(id=u["id"], name=u["name"], real_name=u.get("real_name") or about.get("real_name", ""), title=about.get("title", ""))
+    return dict(
+        id=u["id"],
+        name=u["name"],
+        real_name=u.get("real_name") or about.get("real_name", ""),
+        title=about.get("title", ""),
+    )
 
-def _live_messages(found: list[dict]) -> list[dict]: return [_live_message(m) for m in found]
-def _live_users(found: list[dict]) -> list[dict]: return [_live_user(u) for u in found if not u.get("deleted")]
+
+def _live_messages(found: list[dict]) -> list[dict]:
+    return [_live_message(m) for m in found]
+
+
+def _live_users(found: list[dict]) -> list[dict]:
+    return [_live_user(u) for u in found if not u.get("deleted")]
 
 # %% ../../nbs/03_servers/06_slack.ipynb #8b35d7a6
 class LiveSlack:
     "The real Slack: some channels of some teams."
+
     def __init__(
         self,
         teams: Sequence[str],  # ids of the teams that the token may belong to
@@ -282,14 +352,20 @@ class LiveSlack:
         timeout: float = PATIENCE,  # seconds for a call
     ):
         if not (live and teams and channels):
-            raise Failed("the real Slack has real readers: ask for it by live and give the ids of the teams and channels it may use "
-                         "(--live --teams T0123 --channels C0123).")
+            raise Failed(
+                "the real Slack has real readers: ask for it by live and give the ids of the teams and channels "
+                "it may use "
+                "(--live --teams T0123 --channels C0123)."
+            )
         _not_in_training()
         self.service = Service("SLACK_BOT_TOKEN", timeout)
         self.client = SlackClient(self.service, base_url)
         self.allowed, self._asked = tuple(channels), {}
         team = self.client.call("auth.test")["team_id"]
-        if team not in teams: raise Failed(f"the key in {self.service.variable} belongs to team {team}, which is not one of {', '.join(teams)}.")
+        if team not in teams:
+            raise Failed(
+                f"the key in {self.service.variable} belongs to team {team}, which is not one of {', '.join(teams)}."
+            )
 
     def server(self) -> MCPServer:
         "A server with the tools of the embedded one."
@@ -298,35 +374,50 @@ class LiveSlack:
     def joined(self) -> list[dict]:
         "Id and name of each allowed channel, and whether the bot is a member; each is requested once."
         for c in self.allowed:
-            if c in self._asked: continue
-            try: found = self.client.call("conversations.info", channel=c)["channel"]
-            except SlackError as e: raise Failed(f"channel {c} cannot be used ({e}); leave it out of --channels.") from None
+            if c in self._asked:
+                continue
+            try:
+                found = self.client.call("conversations.info", channel=c)["channel"]
+            except SlackError as e:
+                raise Failed(f"channel {c} cannot be used ({e}); leave it out of --channels.") from None
             self._asked[c] = dict(id=c, name=found["name"], is_member=found.get("is_member", False))
         return list(self._asked.values())
 
     def channel(self, ref: str) -> str:
         "The id of an allowed channel given by id, by name or by #name."
-        if ref in self.allowed: return ref
+        if ref in self.allowed:
+            return ref
         for c in self.joined():
-            if _means(ref, c): return c["id"]
+            if _means(ref, c):
+                return c["id"]
         raise SlackError("channel_not_found")
 
-    def listed(self, kind: str, method: str, shown: Callable[[list], list], limit: int, cursor: str, **given: str) -> dict:
+    def listed(
+        self, kind: str, method: str, shown: Callable[[list], list], limit: int, cursor: str, **given: str
+    ) -> dict:
         "A page of a method's items, converted by `shown`, and the cursor of the next page."
         given |= dict(limit=checked_limit(limit, 200)) | (dict(cursor=cursor) if cursor else {})
         found = self.client.call(method, **given)
-        return {"ok": True, kind: shown(found[kind])} | _following(found.get("response_metadata", {}).get("next_cursor", ""))
+        return {"ok": True, kind: shown(found[kind])} | _following(
+            found.get("response_metadata", {}).get("next_cursor", "")
+        )
 
     def post(self, channel: str, text: str, thread_ts: str = "") -> dict:
-        given = dict(text=html.escape(checked_text(text), quote=False)) | (dict(thread_ts=thread_ts) if thread_ts else {})
+        given = dict(text=html.escape(checked_text(text), quote=False)) | (
+            dict(thread_ts=thread_ts) if thread_ts else {}
+        )
         sent = self.client.call("chat.postMessage", channel=self.channel(channel), **given)
         return dict(ok=True, channel=sent["channel"], ts=sent["ts"])
 
     def history(self, channel: str, limit: int, cursor: str = "") -> dict:
-        return self.listed("messages", "conversations.history", _live_messages, limit, cursor, channel=self.channel(channel))
+        return self.listed(
+            "messages", "conversations.history", _live_messages, limit, cursor, channel=self.channel(channel)
+        )
 
     def replies(self, channel: str, ts: str, limit: int = 200, cursor: str = "") -> dict:
-        return self.listed("messages", "conversations.replies", _live_messages, limit, cursor, channel=self.channel(channel), ts=ts)
+        return self.listed(
+            "messages", "conversations.replies", _live_messages, limit, cursor, channel=self.channel(channel), ts=ts
+        )
 
     def react(self, channel: str, ts: str, reaction: str) -> dict:
         self.client.call("reactions.add", channel=self.channel(channel), timestamp=ts, name=reaction.strip(":"))
@@ -355,4 +446,5 @@ def command_server(
 # %% ../../nbs/03_servers/06_slack.ipynb #d4a768c2
 if __name__ == "__main__" and __spec__ is not None:
     from mcp_grpo.servers.serve import run
+
     run("slack")

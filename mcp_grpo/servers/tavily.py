@@ -23,8 +23,11 @@ from .world import SYNTHETIC, TRADING_DAYS, Page, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #dddaa80e
 MAX_QUERY, MAX_WORDS = 400, 32  # characters, as in the official API; words of a query that are used
-_LITTLE = frozenset("a an and are as at by do does for from has have how in is it its of on or that the to was what when where "
-                    "which who whom with".split())
+_LITTLE = frozenset(
+    "a an and are as at by do does for from has have how in is it its of on or that the to was what when where "
+    "which who whom with".split()
+)
+
 
 def query_words(query: str) -> list[str]:
     "The distinct words of a query, lower case, in order."
@@ -34,15 +37,19 @@ def query_words(query: str) -> list[str]:
 # %% ../../nbs/03_servers/05_tavily.ipynb #141fa1b6
 COMMON = 100  # a word is common if more pages than this contain it
 
+
 class PageIndex:
     "Full-text search over the pages and news of a world."
+
     def __init__(self, world: World):
         self.pages = world.pages + world.news
         self.by_url = {p.url: p for p in self.pages}
         self._db = sqlite3.connect(":memory:", check_same_thread=False)
         self._db.execute("CREATE VIRTUAL TABLE pages USING fts5(subject, title, text, tokenize='porter unicode61')")
-        self._db.executemany("INSERT INTO pages(rowid, subject, title, text) VALUES (?, ?, ?, ?)",
-                             [(i, p.subject, p.title, p.text) for i, p in enumerate(self.pages)])
+        self._db.executemany(
+            "INSERT INTO pages(rowid, subject, title, text) VALUES (?, ?, ?, ?)",
+            [(i, p.subject, p.title, p.text) for i, p in enumerate(self.pages)],
+        )
         self._db.execute("INSERT INTO pages(pages) VALUES ('optimize')")
         self.holders = lru_cache(4096)(self._holders)
 
@@ -53,7 +60,10 @@ class PageIndex:
 
     def _match(self, words: list[str]) -> str:
         "An FTS5 query: any of the words, and at least one rare word if there are rare ones."
-        def any_of(chosen: list[str]) -> str: return " OR ".join(f'"{word}"' for word in chosen)
+
+        def any_of(chosen: list[str]) -> str:
+            return " OR ".join(f'"{word}"' for word in chosen)
+
         rare = [word for word in words if 0 < self.holders(word) <= COMMON]
         return f"({any_of(rare)}) AND ({any_of(words)})" if rare else any_of(words)
 
@@ -64,10 +74,18 @@ class PageIndex:
         limit: int = 5,  # pages at most
     ) -> list[tuple[Page, float]]:  # with the BM25 score, best first
         "The pages that match the words."
-        ranked = self._db.execute("SELECT rowid, -bm25(pages, 25, 3, 1) AS score FROM pages WHERE pages MATCH ? "
-                                  "ORDER BY score DESC, rowid", (self._match(words),)) if words else ()
+        ranked = (
+            self._db.execute(
+                "SELECT rowid, -bm25(pages, 25, 3, 1) AS score FROM pages WHERE pages MATCH ? "
+                "ORDER BY score DESC, rowid",
+                (self._match(words),),
+            )
+            if words
+            else ()
+        )
         found = ((self.pages[row], score) for row, score in ranked)
         return list(islice((hit for hit in found if keep(hit[0])), limit))
+
 
 @lru_cache(maxsize=8)
 def open_index(world_seed: int = 0) -> PageIndex:
@@ -75,12 +93,15 @@ def open_index(world_seed: int = 0) -> PageIndex:
     return PageIndex(open_world(world_seed))
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #ecbb662b
-def _stems(words: list[str]) -> frozenset[str]: return frozenset(w[:5] for w in words)
+def _stems(words: list[str]) -> frozenset[str]:
+    return frozenset(w[:5] for w in words)
+
 
 @lru_cache(maxsize=4096)
 def _sentences(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
     "(sentence, its stems) of a text."
     return tuple((s, _stems(re.findall(r"\w+", s.lower()))) for s in re.split(r"(?<=\.) ", text))
+
 
 def _excerpt(page: Page, words: list[str]) -> str:
     "The two sentences with the most of `words`."
@@ -89,26 +110,35 @@ def _excerpt(page: Page, words: list[str]) -> str:
     best = sorted(range(len(sentences)), key=shared.__getitem__)[:2]
     return " ".join(sentences[i][0] for i in sorted(best))
 
+
 def _result(page: Page, score: float, words: list[str], whole: bool) -> dict:
     "A search result, with the whole page if asked for."
     result = dict(title=page.title, url=page.url, content=_excerpt(page, words), score=round(score / (1 + score), 3))
-    if page.published: result["published_date"] = page.published
+    if page.published:
+        result["published_date"] = page.published
     return result | ({"raw_content": page.text} if whole else {})
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #69f607d3
 TOPICS = dict(general=("general", "finance", "news"), news=("news",), finance=("finance", "news"))
 TIME_RANGES = dict(day=1, week=7, month=31, year=365)  # days before the world's current day
 
+
 def _on(url: str, domains: list[str]) -> bool:
     "Whether an address is in one of the domains."
     host = url.split("/")[2]
     return any(host == d or host.endswith(f".{d}") for d in domains)
 
-def _filter(topic: str, time_range: str, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Callable[[Page], bool]:
+
+def _filter(
+    topic: str, time_range: str, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+) -> Callable[[Page], bool]:
     "Page -> whether a search may find it."
     topics, include, exclude = TOPICS[topic], [d.lower() for d in include], [d.lower() for d in exclude]
     since = str(date.fromisoformat(TRADING_DAYS[-1]) - timedelta(TIME_RANGES[time_range])) if time_range else ""
-    return lambda p: p.topic in topics and p.published >= since and (not include or _on(p.url, include)) and not _on(p.url, exclude)
+    return lambda p: (
+        p.topic in topics and p.published >= since and (not include or _on(p.url, include)) and not _on(p.url, exclude)
+    )
+
 
 @lru_cache(maxsize=1024)
 def _results(index: PageIndex, query: str, limit: int, whole: bool, *chosen) -> list[dict]:
@@ -119,36 +149,58 @@ def _results(index: PageIndex, query: str, limit: int, whole: bool, *chosen) -> 
 # %% ../../nbs/03_servers/05_tavily.ipynb #54b3e850
 class Web(Protocol):
     "A source of the tools' answers; each method returns a plain dictionary, or raises `Refused`."
-    def search(self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]) -> dict: ...
+
+    def search(
+        self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]
+    ) -> dict: ...
     def extract(self, urls: list[str], depth: str, format: str) -> dict: ...
+
 
 def _extracted(found: list[dict], failed: list[dict]) -> dict:
     "The result of an extraction."
-    if not found: raise Refused(f"page not found: {failed[0]['url']}")
+    if not found:
+        raise Refused(f"page not found: {failed[0]['url']}")
     return dict(results=found, failed_results=failed)
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #28cb9861
 FORMATS = dict(markdown="# {title}\n\n{text}\n\n*{note}*", text="{title}\n{text}\n{note}")
 
+
 @dataclass(frozen=True)
 class SyntheticWeb:
     "Answers from the pages of a synthetic world."
+
     index: PageIndex
 
-    def search(self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]) -> dict:
+    def search(
+        self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]
+    ) -> dict:
         whole = depth == "advanced"
-        return dict(results=_results(self.index, query, limit, whole, topic, time_range, tuple(include), tuple(exclude)))
+        return dict(
+            results=_results(self.index, query, limit, whole, topic, time_range, tuple(include), tuple(exclude))
+        )
 
     def text(self, page: Page, depth: str) -> str:
         "The text of a page; for an advanced extraction with the addresses of the pages it names."
-        if depth == "basic": return page.text
-        named = [other.url for other in self.index.pages if other is not page and other.subject and other.subject in page.text]
+        if depth == "basic":
+            return page.text
+        named = [
+            other.url
+            for other in self.index.pages
+            if other is not page and other.subject and other.subject in page.text
+        ]
         return f"{page.text}\n\nLinks: {', '.join(named) or 'none'}"
 
     def extract(self, urls: list[str], depth: str, format: str) -> dict:
         pages = {url: self.index.by_url.get(url.rstrip("/")) for url in urls}
-        found = [dict(url=url, raw_content=FORMATS[format].format(title=p.title, text=self.text(p, depth), note=SYNTHETIC)) for url, p in pages.items() if p]
-        return _extracted(found, [dict(url=url[:200], error="page not found") for url, page in pages.items() if not page])
+        found = [
+            dict(url=url, raw_content=FORMATS[format].format(title=p.title, text=self.text(p, depth), note=SYNTHETIC))
+            for url, p in pages.items()
+            if p
+        ]
+        return _extracted(
+            found, [dict(url=url[:200], error="page not found") for url, page in pages.items() if not page]
+        )
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #e483ab50
 def _live_result(row: dict) -> dict:
@@ -156,32 +208,52 @@ def _live_result(row: dict) -> dict:
     result = dict(title=row["title"], url=row["url"], content=row["content"], score=round(float(row["score"]), 3))
     return result | {field: row[field] for field in ("published_date", "raw_content") if row.get(field)}
 
+
 class LiveWeb:
     "Answers from the real web."
+
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
         base_url: str = "",  # of the API; empty: the usual one
     ):
         tavily, session = client_package("tavily"), client_package("requests").Session()
-        session.hooks["response"] = lambda response, **how: service.check(response.status_code, response.headers, response.text)
+        session.hooks["response"] = lambda response, **how: service.check(
+            response.status_code, response.headers, response.text
+        )
         self.timeout = service.timeout
         self.api = tavily.TavilyClient(service.key, api_base_url=base_url.rstrip("/") or None, session=session)
 
-    def search(self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]) -> dict:
-        found = self.api.search(query, search_depth=depth, topic=topic, time_range=time_range or None, max_results=limit, timeout=self.timeout,
-                                include_domains=include or None, exclude_domains=exclude or None, include_raw_content=depth == "advanced")
+    def search(
+        self, query: str, depth: str, topic: str, time_range: str, limit: int, include: list[str], exclude: list[str]
+    ) -> dict:
+        found = self.api.search(
+            query,
+            search_depth=depth,
+            topic=topic,
+            time_range=time_range or None,
+            max_results=limit,
+            timeout=self.timeout,
+            include_domains=include or None,
+            exclude_domains=exclude or None,
+            include_raw_content=depth == "advanced",
+        )
         return dict(results=[_live_result(row) for row in found["results"]])
 
     def extract(self, urls: list[str], depth: str, format: str) -> dict:
         found = self.api.extract(urls, extract_depth=depth, format=format, timeout=self.timeout)
-        return _extracted([dict(url=row["url"], raw_content=row["raw_content"]) for row in found["results"]],
-                          [dict(url=row["url"][:200], error=row["error"][:200]) for row in found["failed_results"]])
+        return _extracted(
+            [dict(url=row["url"], raw_content=row["raw_content"]) for row in found["results"]],
+            [dict(url=row["url"][:200], error=row["error"][:200]) for row in found["failed_results"]],
+        )
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #ebed7484
 DEPTHS = ("basic", "advanced")
 _RESULT = shape(title=str, url=str, content=str, score=float)
-_RESULT["properties"] |= {"published_date": {"type": "string"}, "raw_content": {"type": "string"}}  # of news; of an advanced search
+_RESULT["properties"] |= {
+    "published_date": {"type": "string"},
+    "raw_content": {"type": "string"},
+}  # of news; of an advanced search
 _SEARCH = dict(
     query=dict(minLength=1, maxLength=MAX_QUERY, description="what to look for"),
     search_depth=dict(enum=list(DEPTHS), description="advanced gives whole pages besides excerpts"),
@@ -189,11 +261,14 @@ _SEARCH = dict(
     time_range=dict(enum=["", *TIME_RANGES], description="news of the last day, week, month or year only"),
     max_results=dict(minimum=1, maximum=20, description="most results"),
     include_domains=dict(maxItems=20, description="only pages of these domains"),
-    exclude_domains=dict(maxItems=20, description="no pages of these domains"))
+    exclude_domains=dict(maxItems=20, description="no pages of these domains"),
+)
 _EXTRACT = dict(
     urls=dict(minItems=1, maxItems=20, description="addresses as search results give them"),
     extract_depth=dict(enum=list(DEPTHS), description="advanced adds what is embedded in a page, such as links"),
-    format=dict(enum=list(FORMATS), description="how the page is written"))
+    format=dict(enum=list(FORMATS), description="how the page is written"),
+)
+
 
 def make_server(
     world_seed: int = 0,  # which synthetic world to serve
@@ -208,27 +283,46 @@ def make_server(
     ask = service.ask if live else ask_world
 
     @tool(tools, shape(results=[_RESULT]), **_SEARCH)
-    async def tavily_search(query: str, search_depth: str = "basic", topic: str = "general", time_range: str = "", max_results: int = 5,
-                            include_domains: list[str] = (), exclude_domains: list[str] = ()):
+    async def tavily_search(
+        query: str,
+        search_depth: str = "basic",
+        topic: str = "general",
+        time_range: str = "",
+        max_results: int = 5,
+        include_domains: list[str] = (),
+        exclude_domains: list[str] = (),
+    ):
         "Search pages and news by words: title, url and an excerpt of each, best first (synthetic data)."
+
         def answer() -> dict:
             check_choice("search_depth", search_depth, DEPTHS)
             check_choice("topic", topic, TOPICS)
             check_choice("time_range", time_range, ("", *TIME_RANGES))
-            if not 1 <= max_results <= 20: raise Refused("max_results should be from 1 to 20")
-            if len(query) > MAX_QUERY: raise Refused(f"query is too long; use at most {MAX_QUERY} characters")
-            if not query_words(query): raise Refused("query should hold a word")
-            return web.search(query, search_depth, topic, time_range, max_results, include_domains[:20], exclude_domains[:20])
+            if not 1 <= max_results <= 20:
+                raise Refused("max_results should be from 1 to 20")
+            if len(query) > MAX_QUERY:
+                raise Refused(f"query is too long; use at most {MAX_QUERY} characters")
+            if not query_words(query):
+                raise Refused("query should hold a word")
+            return web.search(
+                query, search_depth, topic, time_range, max_results, include_domains[:20], exclude_domains[:20]
+            )
+
         return await ask(answer)
 
-    @tool(tools, shape(results=[shape(url=str, raw_content=str)], failed_results=[shape(url=str, error=str)]), **_EXTRACT)
+    @tool(
+        tools, shape(results=[shape(url=str, raw_content=str)], failed_results=[shape(url=str, error=str)]), **_EXTRACT
+    )
     async def tavily_extract(urls: list[str], extract_depth: str = "basic", format: str = "markdown"):
         "The whole text of pages (synthetic data)."
+
         def answer() -> dict:
             check_choice("extract_depth", extract_depth, DEPTHS)
             check_choice("format", format, FORMATS)
-            if not 1 <= len(urls) <= 20: raise Refused("give from 1 to 20 urls")
+            if not 1 <= len(urls) <= 20:
+                raise Refused("give from 1 to 20 urls")
             return web.extract(urls, extract_depth, format)
+
         return await ask(answer)
 
     return server_of("tavily", tools, live)
@@ -236,4 +330,5 @@ def make_server(
 # %% ../../nbs/03_servers/05_tavily.ipynb #cfe66552
 if __name__ == "__main__" and __spec__ is not None:
     from mcp_grpo.servers.serve import run
+
     run("tavily")

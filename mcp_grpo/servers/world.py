@@ -23,15 +23,30 @@ import numpy as np
 
 from ..client.spec import FAULT_KEY
 
-if TYPE_CHECKING: from mcp.types import CallToolResult
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
 
 # %% ../../nbs/03_servers/00_world.ipynb #803d867f
 SYNTHETIC = "Synthetic data: every company, person, price and message is invented."
-SECTORS = ("Energy", "Retail", "Mining", "Software", "Health", "Media", "Banking", "Travel", "Farming", "Chips", "Shipping", "Steel")
+SECTORS = (
+    "Energy",
+    "Retail",
+    "Mining",
+    "Software",
+    "Health",
+    "Media",
+    "Banking",
+    "Travel",
+    "Farming",
+    "Chips",
+    "Shipping",
+    "Steel",
+)
 _ONSETS = "b br c d dr f g gr h j k l m n p pr r s st t tr v w z".split()
 _VOWELS = "a e i o u ai ea ou".split()
 _CODAS = ["", "", "", "l", "n", "r", "s", "m", "x", "nd", "rt"]
 _FORMS = ("Labs", "Group", "Works", "Holdings", "Partners", "Brothers", "Industries", "Union")
+
 
 def invented_word(
     rng: random.Random,  # three draws per syllable
@@ -41,9 +56,11 @@ def invented_word(
     parts = (rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables))
     return "".join(parts).capitalize()
 
+
 def _invented_name(rng: random.Random) -> str:
     "First and last name of a person."
     return f"{invented_word(rng, 2)} {invented_word(rng, 2)}"
+
 
 def _distinct(make: Callable[[], str], n: int, taken: set[str]) -> list[str]:
     "`n` results of `make()` that are not yet in `taken`, to which they are added."
@@ -59,6 +76,7 @@ def _distinct(make: Callable[[], str], n: int, taken: set[str]) -> list[str]:
 @dataclass(frozen=True)
 class Company:
     "A listed company, as its profile gives it."
+
     symbol: str  # three or four capitals
     name: str
     sector: str  # one of SECTORS
@@ -67,8 +85,10 @@ class Company:
     employees: int
     shares: int  # shares outstanding
 
+
 class Bar(NamedTuple):
     "One trading day of one symbol."
+
     day: str  # ISO date
     open: float
     high: float
@@ -79,8 +99,10 @@ class Bar(NamedTuple):
 # %% ../../nbs/03_servers/00_world.ipynb #f2224de7
 COMPANIES, VACANCY_EVERY = 150, 8
 
+
 def _symbol(rng: random.Random) -> str:
     return "".join(rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=rng.choice((3, 4, 4))))
+
 
 def _companies(seed: int) -> tuple[list[Company], list[str]]:
     "The companies of world `seed`, and the unlisted symbols, which no company has."
@@ -95,17 +117,33 @@ def _companies(seed: int) -> tuple[list[Company], list[str]]:
         name = f"{stems[i]} {rng.choice(_FORMS)}"
         sector = SECTORS[(i + i // len(SECTORS)) % len(SECTORS)]
         ceo = None if i % VACANCY_EVERY == VACANCY_EVERY - 1 else f"{firsts[i]} {lasts[i]}"
-        companies.append(Company(symbol, name, sector, ceo, rng.choice(cities), rng.randrange(40, 90000), rng.randrange(2, 900) * 100_000))
+        companies.append(
+            Company(
+                symbol, name, sector, ceo, rng.choice(cities), rng.randrange(40, 90000), rng.randrange(2, 900) * 100_000
+            )
+        )
     return companies, symbols[COMPANIES:]
 
 # %% ../../nbs/03_servers/00_world.ipynb #8aa36693
-HOLIDAYS = {"2024-01-01", "2024-03-29", "2024-07-04", "2024-11-28", "2024-12-25",
-            "2025-01-01", "2025-04-18", "2025-07-04", "2025-11-27", "2025-12-25"}
+HOLIDAYS = {
+    "2024-01-01",
+    "2024-03-29",
+    "2024-07-04",
+    "2024-11-28",
+    "2024-12-25",
+    "2025-01-01",
+    "2025-04-18",
+    "2025-07-04",
+    "2025-11-27",
+    "2025-12-25",
+}
+
 
 def _trading_days(first: date, last: date) -> list[str]:
     "ISO dates on which the invented exchange is open."
     days = (first + timedelta(n) for n in range((last - first).days + 1))
     return [d.isoformat() for d in days if d.weekday() < 5 and d.isoformat() not in HOLIDAYS]
+
 
 EARLIER_DAYS = _trading_days(date(2024, 1, 1), date(2024, 12, 31))
 TRADING_DAYS = _trading_days(date(2025, 1, 1), date(2025, 12, 30))
@@ -116,11 +154,13 @@ def _random_walk(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
     "The factors of `n` nights and of `n` days, and the share by which high and low go beyond open and close: [n] each."
     return rng.uniform(0.99, 1.01, n), rng.uniform(0.97, 1.031, n), rng.uniform(0, 0.01, n)
 
+
 def _rows(opened: np.ndarray, close: np.ndarray, spread: np.ndarray) -> list[list[float]]:
     "Open, high, low and close of each day, rounded to cents and at least 1."
     high = np.maximum(opened, close) * (1 + spread)
     low = np.minimum(opened, close) * (1 - spread)
     return np.maximum(1, np.stack([opened, high, low, close])).round(2).tolist()
+
 
 def _bars(seed: int, symbol: str) -> tuple[Bar, ...]:
     "The bars of one symbol on `TRADING_DAYS`, oldest first."
@@ -134,14 +174,17 @@ def _bars(seed: int, symbol: str) -> tuple[Bar, ...]:
 # %% ../../nbs/03_servers/00_world.ipynb #efcc00df
 class StockSplit(NamedTuple):
     "From `day` on there are `ratio` shares for each one before."
+
     day: str
     ratio: int
+
 
 def _splits(seed: int, symbol: str) -> tuple[StockSplit, ...]:
     "The share splits of one symbol, oldest first; most symbols have none."
     rng = random.Random(f"splits {seed} {symbol}")
     days = sorted(rng.sample(EARLIER_DAYS[10:-10], rng.choices((0, 1, 2), (70, 25, 5))[0]))
     return tuple(StockSplit(day, rng.choice((2, 3, 4, 5))) for day in days)
+
 
 def _shares_today(splits: tuple[StockSplit, ...], day: str) -> int:
     "How many of today's shares one share of `day` has become."
@@ -158,6 +201,7 @@ def _earlier_bars(seed: int, symbol: str, splits: tuple[StockSplit, ...], first_
     shares = np.array([_shares_today(splits, day) for day in EARLIER_DAYS])
     return tuple(map(Bar, EARLIER_DAYS, *prices, (rng.integers(10, 9000, n) * 100 * shares).tolist()))
 
+
 def _as_traded(bar: Bar, shares: int) -> Bar:
     "A bar with the prices and volume of its day, when one share stood for `shares` of today's."
     return Bar(bar.day, *(round(price * shares, 2) for price in bar[1:5]), bar.volume // shares)
@@ -165,13 +209,16 @@ def _as_traded(bar: Bar, shares: int) -> Bar:
 # %% ../../nbs/03_servers/00_world.ipynb #e27785fb
 class Statement(NamedTuple):
     "An income statement; a whole year has quarter 0."
+
     year: int
     quarter: int
     revenue: int
     income: int
 
     @property
-    def costs(self) -> int: return self.revenue - self.income
+    def costs(self) -> int:
+        return self.revenue - self.income
+
 
 def _annual(seed: int, symbol: str) -> list[Statement]:
     "The last five whole years, latest first."
@@ -181,11 +228,13 @@ def _annual(seed: int, symbol: str) -> list[Statement]:
         rows.append(Statement(year, 0, revenue, round(revenue * rng.uniform(-0.05, 0.2))))
     return rows
 
+
 def _parts(total: int, rng: random.Random) -> list[int]:
     "Four whole numbers of about the same size that add up to `total`."
     weights = [rng.uniform(0.8, 1.2) for _ in range(4)]
     parts = [round(total * w / sum(weights)) for w in weights[:3]]
     return [*parts, total - sum(parts)]
+
 
 def _quarterly(seed: int, symbol: str, years: list[Statement]) -> list[Statement]:
     "The quarters of `years` and three of the year after them, latest first."
@@ -194,21 +243,27 @@ def _quarterly(seed: int, symbol: str, years: list[Statement]) -> list[Statement
         parts = zip(_parts(y.revenue, rng), _parts(y.income, rng))
         rows += [Statement(y.year, q + 1, *part) for q, part in enumerate(parts)][::-1]
     grown = [round(rows[3 - q].revenue * rng.uniform(0.9, 1.2)) for q in range(3)]
-    current = [Statement(years[0].year + 1, q + 1, revenue, round(revenue * rng.uniform(-0.05, 0.2))) for q, revenue in enumerate(grown)]
+    current = [
+        Statement(years[0].year + 1, q + 1, revenue, round(revenue * rng.uniform(-0.05, 0.2)))
+        for q, revenue in enumerate(grown)
+    ]
     return current[::-1] + rows
 
 # %% ../../nbs/03_servers/00_world.ipynb #011d380e
 @dataclass(frozen=True)
 class Place:
     "A town with companies in it."
+
     name: str
     region: str
     people: int  # inhabitants
     mayor: str
 
+
 @dataclass(frozen=True)
 class Person:
     "The holder of a post in a company."
+
     name: str
     post: str  # "chief executive" or "finance chief"
     symbol: str
@@ -216,9 +271,11 @@ class Person:
     born: int  # year
     birthplace: str  # name of a Place
 
+
 @dataclass(frozen=True)
 class Background:
     "What a company's profile leaves out and its page states."
+
     founded: int  # year
     founder: str
     street: str  # and number, in the company's city
@@ -232,31 +289,58 @@ def _places(seed: int, companies: list[Company]) -> dict[str, Place]:
     towns = dict.fromkeys(c.city for c in companies)
     return {town: Place(town, rng.choice(regions), rng.randrange(4, 900) * 1000, _invented_name(rng)) for town in towns}
 
+
 def _backgrounds(seed: int, companies: list[Company]) -> dict[str, Background]:
     "Symbol -> Background."
     rng, taken = random.Random(f"backgrounds {seed}"), {c.ceo for c in companies}
     names = iter(_distinct(lambda: _invented_name(rng), 2 * len(companies), taken))
-    return {c.symbol: Background(rng.randrange(1890, 2016), next(names), f"{rng.randrange(1, 200)} {invented_word(rng, 2)} Street", next(names))
-            for c in companies}
+    return {
+        c.symbol: Background(
+            rng.randrange(1890, 2016),
+            next(names),
+            f"{rng.randrange(1, 200)} {invented_word(rng, 2)} Street",
+            next(names),
+        )
+        for c in companies
+    }
+
 
 def _people(seed: int, companies: list[Company], backgrounds: dict[str, Background]) -> dict[str, Person]:
     "Name -> Person, for every post that is not vacant."
     rng, towns, people = random.Random(f"people {seed}"), sorted({c.city for c in companies}), {}
     for c in companies:
         for post, name in (("chief executive", c.ceo), ("finance chief", backgrounds[c.symbol].finance_chief)):
-            if name: people[name] = Person(name, post, c.symbol, rng.randrange(2016, 2025), rng.randrange(1950, 1991), rng.choice(towns))
+            if name:
+                people[name] = Person(
+                    name, post, c.symbol, rng.randrange(2016, 2025), rng.randrange(1950, 1991), rng.choice(towns)
+                )
     return people
 
 # %% ../../nbs/03_servers/00_world.ipynb #17a71749
-GOODS = dict(Energy="power", Retail="packaging", Mining="ore", Software="software", Health="medicines", Media="advertising",
-             Banking="loans", Travel="trips", Farming="grain", Chips="chips", Shipping="freight", Steel="steel")
+GOODS = dict(
+    Energy="power",
+    Retail="packaging",
+    Mining="ore",
+    Software="software",
+    Health="medicines",
+    Media="advertising",
+    Banking="loans",
+    Travel="trips",
+    Farming="grain",
+    Chips="chips",
+    Shipping="freight",
+    Steel="steel",
+)
+
 
 class Supply(NamedTuple):
     "What one company sells to another in a year."
+
     seller: str  # symbol
     buyer: str  # symbol
     goods: str
     worth: int  # a year
+
 
 def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statement]) -> list[Supply]:
     "All supply relations, grouped by buyer, the largest first."
@@ -265,7 +349,11 @@ def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statemen
     for buyer in companies:
         bought, others = [], [c for c in companies if c.sector != buyer.sector and left[c.symbol] > 1_000_000]
         for seller in rng.sample(others, rng.choice((1, 2, 2, 3))):
-            worth = int(min(last_year[buyer.symbol].costs // 5, left[seller.symbol]) * rng.uniform(0.05, 0.5)) // 1000 * 1000
+            worth = (
+                int(min(last_year[buyer.symbol].costs // 5, left[seller.symbol]) * rng.uniform(0.05, 0.5))
+                // 1000
+                * 1000
+            )
             left[seller.symbol] -= worth
             bought.append(Supply(seller.symbol, buyer.symbol, GOODS[seller.sector], worth))
         found += sorted(bought, key=lambda s: -s.worth)
@@ -275,15 +363,22 @@ def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statemen
 def _workspace(seed: int) -> tuple[list[dict], list[dict]]:
     "Channels and users of world `seed`, in the shape of Slack's objects."
     rng = random.Random(f"workspace {seed}")
-    channels = [dict(id=f"C{i + 1:03d}", name=name) for i, name in enumerate(_distinct(lambda: invented_word(rng, 2).lower(), 36, set()))]
+    channels = [
+        dict(id=f"C{i + 1:03d}", name=name)
+        for i, name in enumerate(_distinct(lambda: invented_word(rng, 2).lower(), 36, set()))
+    ]
     names = _distinct(lambda: _invented_name(rng), 40, set())
     titles = ("Analyst", "Trader", "Editor", "Auditor", "Counsel", "Engineer")
-    users = [dict(id=f"U{i + 1:03d}", name=n.split()[0].lower(), real_name=n, title=rng.choice(titles)) for i, n in enumerate(names)]
+    users = [
+        dict(id=f"U{i + 1:03d}", name=n.split()[0].lower(), real_name=n, title=rng.choice(titles))
+        for i, n in enumerate(names)
+    ]
     return channels, users
 
 # %% ../../nbs/03_servers/00_world.ipynb #6ec4d2cb
 class Page(NamedTuple):
     "A page of the synthetic web."
+
     url: str
     title: str
     text: str
@@ -291,11 +386,21 @@ class Page(NamedTuple):
     published: str = ""  # ISO date; only news have one
     subject: str = ""  # the names that this page is about
 
+
 OUTLETS = ("ledger.example", "courier.example", "tribune.example")
 
-def _slug(text: str) -> str: return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
-def _label(company: Company) -> str: return f"{company.name} ({company.symbol})"
-def _income(amount: int) -> str: return f"a net {'income' if amount >= 0 else 'loss'} of {abs(amount)}"
+
+def _slug(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _label(company: Company) -> str:
+    return f"{company.name} ({company.symbol})"
+
+
+def _income(amount: int) -> str:
+    return f"a net {'income' if amount >= 0 else 'loss'} of {abs(amount)}"
+
 
 def headline(company: Company, bar: Bar) -> str:
     "The headline about one day's price."
@@ -309,53 +414,108 @@ def _company_page(world: "World", c: Company) -> Page:
     sold = "; ".join(_label(world.by_symbol[s.buyer]) for s in world.customers(c.symbol)) or "none that is listed"
     split = "".join(f" On {s.day} its shares were split {s.ratio} for 1." for s in world.splits(c.symbol))
     peers = ", ".join(_label(world.by_symbol[s]) for s in world.peers(c.symbol))
-    text = (f"{_label(c)} is a company of the {c.sector} sector with its seat at {more.street} in {c.city}. "
-            f"It was founded in {more.founded} by {more.founder}. {chief}, its finance chief is {more.finance_chief}. "
-            f"It has {c.employees} employees and {c.shares} shares outstanding.{split} "
-            f"In {last.year} it had a revenue of {last.revenue} and {_income(last.income)}. "
-            f"Suppliers: {bought}. Customers: {sold}. Its closest peers by size are {peers}.")
+    text = (
+        f"{_label(c)} is a company of the {c.sector} sector with its seat at {more.street} in {c.city}. "
+        f"It was founded in {more.founded} by {more.founder}. {chief}, its finance chief is {more.finance_chief}. "
+        f"It has {c.employees} employees and {c.shares} shares outstanding.{split} "
+        f"In {last.year} it had a revenue of {last.revenue} and {_income(last.income)}. "
+        f"Suppliers: {bought}. Customers: {sold}. Its closest peers by size are {peers}."
+    )
     return Page(f"https://companies.example/{c.symbol.lower()}", _label(c), text, "finance", subject=_label(c))
+
 
 def _person_page(world: "World", p: Person) -> Page:
     company = world.by_symbol[p.symbol]
-    text = f"{p.name} has been {p.post} of {_label(company)} since {p.since}. {p.name} was born in {p.birthplace} in {p.born}."
+    text = (
+        f"{p.name} has been {p.post} of {_label(company)} since {p.since}. {p.name} was born in {p.birthplace} in "
+        f"{p.born}."
+    )
     return Page(f"https://people.example/{_slug(p.name)}", p.name, text, "general", subject=p.name)
+
 
 def _place_page(world: "World", p: Place) -> Page:
     seats = "; ".join(_label(c) for c in world.companies if c.city == p.name)
-    text = f"{p.name} is a town in {p.region} with {p.people} inhabitants. Its mayor is {p.mayor}. Companies with their seat in {p.name}: {seats}."
+    text = (
+        f"{p.name} is a town in {p.region} with {p.people} inhabitants. Its mayor is {p.mayor}. Companies with their "
+        f"seat in {p.name}: {seats}."
+    )
     return Page(f"https://places.example/{_slug(p.name)}", p.name, text, "general", subject=p.name)
+
 
 def _sector_page(world: "World", sector: str) -> Page:
     ranked = "; ".join(_label(c) for c in world.largest(sector))
     text = f"The {sector} sector, largest company first by market capitalisation: {ranked}."
-    return Page(f"https://sectors.example/{sector.lower()}", f"{sector} sector", text, "finance", subject=f"{sector} sector")
+    return Page(
+        f"https://sectors.example/{sector.lower()}", f"{sector} sector", text, "finance", subject=f"{sector} sector"
+    )
+
 
 def _calendar_page() -> Page:
-    text = f"The exchange is open on weekdays. Its holidays are {', '.join(sorted(HOLIDAYS))}. The last trading day is {TRADING_DAYS[-1]}."
-    return Page("https://exchange.example/calendar", "Trading calendar", text, "finance", subject="exchange trading calendar holidays")
+    text = (
+        f"The exchange is open on weekdays. Its holidays are {', '.join(sorted(HOLIDAYS))}. The last trading day is "
+        f"{TRADING_DAYS[-1]}."
+    )
+    return Page(
+        "https://exchange.example/calendar",
+        "Trading calendar",
+        text,
+        "finance",
+        subject="exchange trading calendar holidays",
+    )
 
 # %% ../../nbs/03_servers/00_world.ipynb #e76ab2e1
 def _company_news(world: "World", c: Company, rng: random.Random) -> list[Page]:
     "The news about one company."
-    items = [(b.day, headline(c, b), f"{_label(c)} opened at {b.open} on {b.day} and closed at {b.close}. {b.volume} shares were traded.")
-            for b in world.moves(c.symbol)[:3]]
+    items = [
+        (
+            b.day,
+            headline(c, b),
+            f"{_label(c)} opened at {b.open} on {b.day} and closed at {b.close}. {b.volume} shares were traded.",
+        )
+        for b in world.moves(c.symbol)[:3]
+    ]
     year, quarter = world.statements(c.symbol)[0], world.statements(c.symbol, quarterly=True)[0]
-    items += [("2025-02-18", f"{c.name} reports {year.year}", f"In {year.year} {_label(c)} had a revenue of {year.revenue} and {_income(year.income)}."),
-             ("2025-11-06", f"{c.name} reports quarter {quarter.quarter}",
-              f"In quarter {quarter.quarter} of {quarter.year} {_label(c)} had a revenue of {quarter.revenue} and {_income(quarter.income)}.")]
+    items += [
+        (
+            "2025-02-18",
+            f"{c.name} reports {year.year}",
+            f"In {year.year} {_label(c)} had a revenue of {year.revenue} and {_income(year.income)}.",
+        ),
+        (
+            "2025-11-06",
+            f"{c.name} reports quarter {quarter.quarter}",
+            (
+                f"In quarter {quarter.quarter} of {quarter.year} {_label(c)} had a revenue of {quarter.revenue} and "
+                f"{_income(quarter.income)}."
+            ),
+        ),
+    ]
     for s in world.suppliers(c.symbol):
         seller = world.by_symbol[s.seller]
-        items.append((rng.choice(TRADING_DAYS), f"{c.name} buys {s.goods} from {seller.name}",
-                     f"{_label(c)} buys {s.goods} worth {s.worth} a year from {_label(seller)}."))
-    items += [(s.day, f"{c.name} splits its shares", f"From {s.day} on there are {s.ratio} shares of {_label(c)} for each one before.")
-             for s in world.splits(c.symbol)]
-    return [Page(f"https://{rng.choice(OUTLETS)}/{day}/{c.symbol.lower()}-{n}", title, text, "news", published=day)
-            for n, (day, title, text) in enumerate(items)]
+        items.append(
+            (
+                rng.choice(TRADING_DAYS),
+                f"{c.name} buys {s.goods} from {seller.name}",
+                f"{_label(c)} buys {s.goods} worth {s.worth} a year from {_label(seller)}.",
+            )
+        )
+    items += [
+        (
+            s.day,
+            f"{c.name} splits its shares",
+            f"From {s.day} on there are {s.ratio} shares of {_label(c)} for each one before.",
+        )
+        for s in world.splits(c.symbol)
+    ]
+    return [
+        Page(f"https://{rng.choice(OUTLETS)}/{day}/{c.symbol.lower()}-{n}", title, text, "news", published=day)
+        for n, (day, title, text) in enumerate(items)
+    ]
 
 # %% ../../nbs/03_servers/00_world.ipynb #8f171e61
 class World:
     "A deterministic synthetic market and workplace."
+
     def __init__(self, seed: int = 0):  # another seed gives another world
         self.seed = seed
         self.companies, self.unlisted = _companies(seed)
@@ -366,7 +526,8 @@ class World:
     # Prices
     def bars(self, symbol: str) -> tuple[Bar, ...]:
         "The bars of a listed symbol on `TRADING_DAYS`, oldest first."
-        if symbol not in self._bars: self._bars[symbol] = _bars(self.seed, symbol)
+        if symbol not in self._bars:
+            self._bars[symbol] = _bars(self.seed, symbol)
         return self._bars[symbol]
 
     def splits(self, symbol: str) -> tuple[StockSplit, ...]:
@@ -378,7 +539,8 @@ class World:
         if (symbol, adjusted) not in self._history:
             splits, days = self.splits(symbol), self.bars(symbol)
             earlier = _earlier_bars(self.seed, symbol, splits, days[0].open)
-            if not adjusted: earlier = tuple(_as_traded(b, _shares_today(splits, b.day)) for b in earlier)
+            if not adjusted:
+                earlier = tuple(_as_traded(b, _shares_today(splits, b.day)) for b in earlier)
             self._history[symbol, adjusted] = earlier + days
         return self._history[symbol, adjusted]
 
@@ -391,7 +553,9 @@ class World:
     def quote(self, symbol: str) -> dict[str, float]:
         "The last day's figures: price, previous close, change and volume."
         before, last = self.bars(symbol)[-2:]
-        return dict(price=last.close, previous=before.close, change=round(last.close - before.close, 2), volume=last.volume)
+        return dict(
+            price=last.close, previous=before.close, change=round(last.close - before.close, 2), volume=last.volume
+        )
 
     @cached_property
     def movers(self) -> list[tuple[str, float]]:
@@ -436,20 +600,26 @@ class World:
         return _quarterly(self.seed, symbol, years) if quarterly else years
 
     @cached_property
-    def places(self) -> dict[str, Place]: return _places(self.seed, self.companies)
+    def places(self) -> dict[str, Place]:
+        return _places(self.seed, self.companies)
 
     @cached_property
-    def backgrounds(self) -> dict[str, Background]: return _backgrounds(self.seed, self.companies)
+    def backgrounds(self) -> dict[str, Background]:
+        return _backgrounds(self.seed, self.companies)
 
     @cached_property
-    def people(self) -> dict[str, Person]: return _people(self.seed, self.companies, self.backgrounds)
+    def people(self) -> dict[str, Person]:
+        return _people(self.seed, self.companies, self.backgrounds)
 
     @cached_property
     def supplies(self) -> list[Supply]:
         return _supplies(self.seed, self.companies, {c.symbol: self.statements(c.symbol)[0] for c in self.companies})
 
-    def suppliers(self, symbol: str) -> list[Supply]: return [s for s in self.supplies if s.buyer == symbol]
-    def customers(self, symbol: str) -> list[Supply]: return [s for s in self.supplies if s.seller == symbol]
+    def suppliers(self, symbol: str) -> list[Supply]:
+        return [s for s in self.supplies if s.buyer == symbol]
+
+    def customers(self, symbol: str) -> list[Supply]:
+        return [s for s in self.supplies if s.seller == symbol]
 
     # Pages and news
     @cached_property
@@ -465,7 +635,8 @@ class World:
     def news(self) -> list[Page]:
         "Dated pages, latest first."
         rng, found = random.Random(f"news {self.seed}"), []
-        for c in self.companies: found += _company_news(self, c, rng)
+        for c in self.companies:
+            found += _company_news(self, c, rng)
         return sorted(found, key=lambda p: p.published, reverse=True)
 
 # %% ../../nbs/03_servers/00_world.ipynb #4825d18d
@@ -478,13 +649,17 @@ def open_world(seed: int = 0) -> World:
 def reply(data: dict) -> "CallToolResult":
     "A tool result holding `data`, as compact JSON text and as structured content."
     from mcp.types import CallToolResult, TextContent
+
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
+
 
 def refuse(message: str) -> "CallToolResult":
     "A tool result that tells the model its mistake, in one sentence."
     from mcp.types import CallToolResult, TextContent
+
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
+
 
 def fail(
     message: str,  # what happened, in one sentence for the log
@@ -493,24 +668,33 @@ def fail(
 ) -> "CallToolResult":
     "A tool result that tells the client of a fault of the infrastructure."
     from mcp.types import CallToolResult, TextContent
+
     details = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={FAULT_KEY: details})
 
 # %% ../../nbs/03_servers/00_world.ipynb #6290b95d
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
+
 def _schema(kind: type | UnionType | list | dict) -> dict:
     "The JSON schema of a type, of a union of types, of [what a list holds], or a schema as it is."
-    if isinstance(kind, dict): return kind
-    if isinstance(kind, list): return {"type": "array", "items": _schema(kind[0])}
+    if isinstance(kind, dict):
+        return kind
+    if isinstance(kind, list):
+        return {"type": "array", "items": _schema(kind[0])}
     return {"type": [_TYPES[k] for k in kind.__args__]} if isinstance(kind, UnionType) else {"type": _TYPES[kind]}
+
 
 def shape(
     **fields: type | UnionType | list | dict,  # name -> type, union, [what a list holds], or a schema
 ) -> dict:
     "The JSON schema of an object with exactly these fields."
-    return {"type": "object", "properties": {name: _schema(kind) for name, kind in fields.items()},
-            "required": list(fields), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {name: _schema(kind) for name, kind in fields.items()},
+        "required": list(fields),
+        "additionalProperties": False,
+    }
 
 # %% ../../nbs/03_servers/00_world.ipynb #b06e39bf
 def tool(
@@ -519,15 +703,23 @@ def tool(
     **about: str | dict,  # argument -> what its schema says besides the type: a description, or a dict
 ) -> Callable:
     "A decorator that makes a function a tool with strict schemas."
+
     def add(fn: Callable) -> Callable:
         from mcp.server.mcpserver.tools import Tool
+
         made = Tool.from_function(fn, structured_output=False)
         inputs = made.parameters
         for name, prop in inputs["properties"].items():
             prop.pop("title", None)
             prop.update(about[name] if isinstance(about[name], dict) else {"description": about[name]})
-        made.parameters = {"type": "object", "properties": inputs["properties"], "required": inputs.get("required", []), "additionalProperties": False}
+        made.parameters = {
+            "type": "object",
+            "properties": inputs["properties"],
+            "required": inputs.get("required", []),
+            "additionalProperties": False,
+        }
         made.fn_metadata.output_schema = returns
         tools.append(made)
         return fn
+
     return add

@@ -29,12 +29,19 @@ from pydantic_core import from_json
 from ..env.episode import CUT
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #c652550e
-READING = set("get list read search find show describe query fetch look lookup count diff convert calculate compute sum multiply subtract divide echo view info tree stat "
-              "browse head tail select explain evaluate translate weather".split())
+READING = set(
+    "get list read search find show describe query fetch look lookup count diff convert calculate compute sum "
+    "multiply subtract divide echo view info tree stat "
+    "browse head tail select explain evaluate translate weather".split()
+)
 READING_LAST = set("check status log open solve time date current add".split())  # these read only at the end of a name
-WRITING = set("create write delete remove set update insert post send move edit rename commit checkout reset execute run put push save append drop clear upload reply react merge stage cancel book order pay "
-              "toggle enable disable start stop trigger init mark archive kill patch replace purge lock unlock ack acknowledge claim request close assign approve reject submit publish register "
-              "subscribe transfer restore sync".split())
+WRITING = set(
+    "create write delete remove set update insert post send move edit rename commit checkout reset execute run "
+    "put push save append drop clear upload reply react merge stage cancel book order pay "
+    "toggle enable disable start stop trigger init mark archive kill patch replace purge lock unlock ack "
+    "acknowledge claim request close assign approve reject submit publish register "
+    "subscribe transfer restore sync".split()
+)
 
 
 def words_of(name: str) -> list[str]:
@@ -43,7 +50,8 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart)]
 
 
-def singular(word: str) -> str: return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+def singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def _reads(words: list[str], last: bool) -> bool:
@@ -56,60 +64,112 @@ def _reads(words: list[str], last: bool) -> bool:
 def writes(tool: mcp_types.Tool) -> bool:
     "Whether a call of a tool may leave something behind."
     hints = tool.annotations
-    if hints is not None and hints.read_only_hint is not None: return not hints.read_only_hint
-    if hints is not None and hints.destructive_hint: return True
+    if hints is not None and hints.read_only_hint is not None:
+        return not hints.read_only_hint
+    if hints is not None and hints.destructive_hint:
+        return True
     words = words_of(tool.name)
-    if "add" in words and not {"number", "integer"} & {str(part.get("type")) for part in tool.input_schema.get("properties", {}).values()}: return True
+    if "add" in words and not {"number", "integer"} & {
+        str(part.get("type")) for part in tool.input_schema.get("properties", {}).values()
+    }:
+        return True
     parts = [part.split() for part in re.split(r"\band\b", " ".join(words))]
     return not all(_reads(part, part is parts[-1]) for part in parts)
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #8bb95df3
-SURELY_READING = set("get list read search find show describe fetch look lookup count view browse compare retrieve".split())
-CHANGES = WRITING | set("add make rid replace modify change alter erase wipe flush purge destroy discard dispose trash burn nuke shred evict expire revoke grant rotate renew refresh rebuild reindex "
-    "evaluate exec eval invoke perform spawn launch boot restart reboot shutdown terminate abort pause resume suspend schedule reschedule deploy rollback revert undo redo import export "
-    "overwrite truncate prune trim dedupe compact migrate convert transform normalize rename copy clone duplicate fork split join combine swap exchange flip switch attach detach link unlink bind mount unmount "
-    "sign invite join leave ban kick mute unmute block unblock follow unfollow star unstar like vote rate pin unpin flag unflag tag untag label assign unassign reassign delegate escalate resolve reopen "
-    "charge refund bill invoice buy sell trade bid redeem withdraw deposit spend donate subscribe unsubscribe enroll register deregister hire fire promote demote accept decline confirm deny "
-    "forward dispatch broadcast notify alert page dial text tweet share schedule reserve rent lend borrow loan return checkout checkin consume dequeue enqueue pop shift increment decrement bump touch "
-    "click type press fill navigate scroll drag drop hover install uninstall upgrade downgrade configure set setup provision allocate release free commit stage stash rebase cherry merge squash amend "
-    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand throw move relocate transfer ship deliver collect claim acknowledge dismiss snooze "
-    "encrypt decrypt compress unpack extract zip print draw paint play record capture encode decode generate".split())  # verbs that leave something behind, or may
-THINGS_TOO = set("book order label mail email message post file issue ticket comment note record log request call payment claim list search view text page tag star vote share rate link invoice bill text print "
-    "play trade return loan rent release stage cache store import export alert flag block change move".split())  # these name a thing where they follow another word
-THINGS = set("id ids name names code codes key keys number value values type types kind field fields info information detail details data item items entry entries result results summary status state history "
-    "account accounts user users profile profiles customer customers client clients contact contacts member members person people employee employees agent agents team teams group groups role roles company companies "
-    "product products article articles category categories brand price prices quote quotes stock stocks inventory catalog cart basket sale sales supplier suppliers vendor vendors warehouse shop store stores "
-    "project projects task tasks event events calendar appointment appointments meeting meetings slot slots date dates day days week month year time times zone timezone deadline schedule schedules availability "
-    "folder folders directory directories path paths tree document documents sheet row rows column columns cell cells table tables schema schemas database databases index version versions "
-    "repo repository repositories branch branches tag tags commit commits diff pull release releases thread threads channel channels inbox chat conversation conversations attachment attachments "
-    "city cities country countries region address addresses location locations place places map route routes distance weather forecast temperature station stations flight flights airport airports hotel hotels room rooms "
-    "reservation reservations booking bookings trip trips car cars vehicle vehicles train trains ticker tickers symbol symbols market markets exchange exchanges index indices currency currencies rate rates "
-    "income statement balance ratio ratios dividend dividends earning earnings news headline headlines gainer gainers loser losers trade trades aggs bar bars close candle candles crypto option options fund funds "
-    "author authors title titles book genre genres publisher library libraries movie movies song songs album albums artist artists playlist recipe recipes ingredient ingredients course courses student students "
-    "patient patients doctor doctors clinic diagnosis medication prescription lab test tests report reports metric metrics statistic statistics stats count total totals sum average score scores rank ranking "
-    "page pages site sites url urls link links image images photo photos video videos media content header headers body snippet snippets topic topics keyword keywords term terms language languages "
-    "server servers host hosts node nodes cluster pod pods service services job jobs build builds pipeline pipelines resource resources config setting settings permission permissions policy policies limit limits "
-    "graph entity entities relation relations observation observations property properties graph edge edges link model models version device devices sensor sensors reading readings alert alerts invoice invoices "
-    "order orders payment payments ticket tickets issue issues message messages post posts file files mail mails email emails label labels comment comments note notes record records log logs request requests call calls "
-    "reply replies review reviews reaction reactions loan loans fine fines shipment shipments delivery deliveries package packages parcel tracking invoice budget budgets expense expenses transaction transactions".split())
-SMALL_WORDS = set("a all an any at by for from in is latest last first full my new of on one open per recent the this to top current active available multiple single with by".split())
+SURELY_READING = set(
+    "get list read search find show describe fetch look lookup count view browse compare retrieve".split()
+)
+CHANGES = WRITING | set(
+    "add make rid replace modify change alter erase wipe flush purge destroy discard dispose trash burn nuke "
+    "shred evict expire revoke grant rotate renew refresh rebuild reindex "
+    "evaluate exec eval invoke perform spawn launch boot restart reboot shutdown terminate abort pause resume "
+    "suspend schedule reschedule deploy rollback revert undo redo import export "
+    "overwrite truncate prune trim dedupe compact migrate convert transform normalize rename copy clone duplicate "
+    "fork split join combine swap exchange flip switch attach detach link unlink bind mount unmount "
+    "sign invite join leave ban kick mute unmute block unblock follow unfollow star unstar like vote rate pin "
+    "unpin flag unflag tag untag label assign unassign reassign delegate escalate resolve reopen "
+    "charge refund bill invoice buy sell trade bid redeem withdraw deposit spend donate subscribe unsubscribe "
+    "enroll register deregister hire fire promote demote accept decline confirm deny "
+    "forward dispatch broadcast notify alert page dial text tweet share schedule reserve rent lend borrow loan "
+    "return checkout checkin consume dequeue enqueue pop shift increment decrement bump touch "
+    "click type press fill navigate scroll drag drop hover install uninstall upgrade downgrade configure set "
+    "setup provision allocate release free commit stage stash rebase cherry merge squash amend "
+    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand "
+    "throw move relocate transfer ship deliver collect claim acknowledge dismiss snooze "
+    "encrypt decrypt compress unpack extract zip print draw paint play record capture encode decode generate".split()
+)  # verbs that leave something behind, or may
+THINGS_TOO = set(
+    "book order label mail email message post file issue ticket comment note record log request call payment "
+    "claim list search view text page tag star vote share rate link invoice bill text print "
+    "play trade return loan rent release stage cache store import export alert flag block change move".split()
+)  # these name a thing where they follow another word
+THINGS = set(
+    "id ids name names code codes key keys number value values type types kind field fields info information "
+    "detail details data item items entry entries result results summary status state history "
+    "account accounts user users profile profiles customer customers client clients contact contacts member "
+    "members person people employee employees agent agents team teams group groups role roles company companies "
+    "product products article articles category categories brand price prices quote quotes stock stocks inventory "
+    "catalog cart basket sale sales supplier suppliers vendor vendors warehouse shop store stores "
+    "project projects task tasks event events calendar appointment appointments meeting meetings slot slots date "
+    "dates day days week month year time times zone timezone deadline schedule schedules availability "
+    "folder folders directory directories path paths tree document documents sheet row rows column columns cell "
+    "cells table tables schema schemas database databases index version versions "
+    "repo repository repositories branch branches tag tags commit commits diff pull release releases thread "
+    "threads channel channels inbox chat conversation conversations attachment attachments "
+    "city cities country countries region address addresses location locations place places map route routes "
+    "distance weather forecast temperature station stations flight flights airport airports hotel hotels room "
+    "rooms "
+    "reservation reservations booking bookings trip trips car cars vehicle vehicles train trains ticker tickers "
+    "symbol symbols market markets exchange exchanges index indices currency currencies rate rates "
+    "income statement balance ratio ratios dividend dividends earning earnings news headline headlines gainer "
+    "gainers loser losers trade trades aggs bar bars close candle candles crypto option options fund funds "
+    "author authors title titles book genre genres publisher library libraries movie movies song songs album "
+    "albums artist artists playlist recipe recipes ingredient ingredients course courses student students "
+    "patient patients doctor doctors clinic diagnosis medication prescription lab test tests report reports "
+    "metric metrics statistic statistics stats count total totals sum average score scores rank ranking "
+    "page pages site sites url urls link links image images photo photos video videos media content header "
+    "headers body snippet snippets topic topics keyword keywords term terms language languages "
+    "server servers host hosts node nodes cluster pod pods service services job jobs build builds pipeline "
+    "pipelines resource resources config setting settings permission permissions policy policies limit limits "
+    "graph entity entities relation relations observation observations property properties graph edge edges link "
+    "model models version device devices sensor sensors reading readings alert alerts invoice invoices "
+    "order orders payment payments ticket tickets issue issues message messages post posts file files mail mails "
+    "email emails label labels comment comments note notes record records log logs request requests call calls "
+    "reply replies review reviews reaction reactions loan loans fine fines shipment shipments delivery deliveries "
+    "package packages parcel tracking invoice budget budgets expense expenses transaction transactions".split()
+)
+SMALL_WORDS = set(
+    (
+        "a all an any at by for from in is latest last first full my new of on one open per recent the this to top "
+        "current active available multiple single with by"
+    ).split()
+)
 _CODE_ARGUMENTS = {"code", "script", "command", "expression", "javascript", "shell"}  # what these hold is carried out
 
 
 def _verb_of(word: str) -> set[str]:
     "The verbs that a word may be a form of: deletes, deleting and delete."
     stems = {word}
-    if word.endswith("s"): stems |= {word[:-1], word.removesuffix("es"), word.removesuffix("ies") + "y"}
-    if word.endswith("ing"): stems |= {word[:-3], word[:-3] + "e", word[:-4]}
+    if word.endswith("s"):
+        stems |= {word[:-1], word.removesuffix("es"), word.removesuffix("ies") + "y"}
+    if word.endswith("ing"):
+        stems |= {word[:-3], word[:-3] + "e", word[:-4]}
     return stems
 
 
 def _doubt_name(words: list[str], things: set[str]) -> str:
     "Return the reason why the words of a tool's name do not show that it reads, or an empty string."
-    if not words or not {words[0], words[-1]} & SURELY_READING: return "its name neither begins nor ends with a verb that is known to read"
+    if not words or not {words[0], words[-1]} & SURELY_READING:
+        return "its name neither begins nor ends with a verb that is known to read"
     for i, word in enumerate(words):
-        if word in CHANGES and (i == 0 or word not in THINGS_TOO or words[i - 1] in CHANGES): return f"the word '{word}' in its name may stand for a change"
-        if not {word, singular(word)} & (SURELY_READING | THINGS | THINGS_TOO | SMALL_WORDS | things) and not word.isdigit(): return f"the word '{word}' in its name is not known to read"
+        if word in CHANGES and (i == 0 or word not in THINGS_TOO or words[i - 1] in CHANGES):
+            return f"the word '{word}' in its name may stand for a change"
+        if (
+            not {word, singular(word)} & (SURELY_READING | THINGS | THINGS_TOO | SMALL_WORDS | things)
+            and not word.isdigit()
+        ):
+            return f"the word '{word}' in its name is not known to read"
     return ""
 
 
@@ -118,11 +178,18 @@ def _doubt_sentence(sentence: str) -> str:
     words = re.findall(r"[a-z]+(?:-[a-z]+)*", sentence.lower())
     for i, word in enumerate(words):
         before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else "of"
-        listed = before in ("and", "or") and i > 1 and after in ("of", "for", "in", "with", "by", "and", "or", "from")  # subject, sender and label of a message
-        deed = not listed and (not i or before in ("and", "or", "then", "also", "to", "will", "may", "can", "by", "not", "else"))
+        listed = (
+            before in ("and", "or") and i > 1 and after in ("of", "for", "in", "with", "by", "and", "or", "from")
+        )  # subject, sender and label of a message
+        deed = not listed and (
+            not i or before in ("and", "or", "then", "also", "to", "will", "may", "can", "by", "not", "else")
+        )
         changed = re.fullmatch(r"(\w+?)(?:ed|en)", word) and before in ("be", "been", "being", "gets", "get")
-        named = _verb_of(word) & (CHANGES - {"return", "give"}) or changed and {word[:-1], word[:-2], word[:-3]} & CHANGES
-        if named and (deed or changed or not _verb_of(word) & (THINGS_TOO | THINGS)): return f"its description speaks of a change ('{word}')"
+        named = (
+            _verb_of(word) & (CHANGES - {"return", "give"}) or changed and {word[:-1], word[:-2], word[:-3]} & CHANGES
+        )
+        if named and (deed or changed or not _verb_of(word) & (THINGS_TOO | THINGS)):
+            return f"its description speaks of a change ('{word}')"
     return ""
 
 
@@ -131,29 +198,48 @@ def doubt_reading(
     tools: Iterable[mcp_types.Tool] = (),  # all of its server: their arguments name things
     server: str = "",  # the server's name, which the tool's name may begin with
 ) -> str:
-    "Return the reason why a tool is not known to read only, or an empty string: only then may it be called where episodes have no state of their own."
+    """Return the reason why a tool is not known to read only, or an empty string: only then may it be called where
+    episodes have no state of their own."""
     hints = tool.annotations
-    if hints is not None and (hints.destructive_hint or hints.read_only_hint is False): return "its server says that it may change something"
-    if hints is not None and hints.read_only_hint: return ""
+    if hints is not None and (hints.destructive_hint or hints.read_only_hint is False):
+        return "its server says that it may change something"
+    if hints is not None and hints.read_only_hint:
+        return ""
     properties = (tool.input_schema or {}).get("properties") or {}
-    if code := next((name for name in properties if _CODE_ARGUMENTS & set(words_of(name))), ""): return f"what its argument '{code}' holds may be carried out"
+    if code := next((name for name in properties if _CODE_ARGUMENTS & set(words_of(name))), ""):
+        return f"what its argument '{code}' holds may be carried out"
     words, own = words_of(tool.name), words_of(server)
-    if own and words[:len(own)] == own: words = words[len(own):]
-    things = {singular(word) for other in tools for name in (other.input_schema or {}).get("properties") or {} for word in words_of(name)} - CHANGES
-    return _doubt_name(words, things) or _doubt_sentence(re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0])
+    if own and words[: len(own)] == own:
+        words = words[len(own) :]
+    things = {
+        singular(word)
+        for other in tools
+        for name in (other.input_schema or {}).get("properties") or {}
+        for word in words_of(name)
+    } - CHANGES
+    return _doubt_name(words, things) or _doubt_sentence(
+        re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0]
+    )
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #799bf9d8
-VOLATILE = set("updated time datetime now today uptime elapsed duration latency".split())  # a number of this name differs from call to call
-PASSING = re.compile(r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|\b(?:request|trace|session|process) id$|\bpage token$|\btook\b")  # in the words of a path: no fact
+VOLATILE = set(
+    "updated time datetime now today uptime elapsed duration latency".split()
+)  # a number of this name differs from call to call
+PASSING = re.compile(
+    r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|\b(?:request|trace|session|process) id$|\bpage token$|\btook\b"  # noqa: E501
+)  # in the words of a path: no fact
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     "The texts and numbers of a JSON value, each with its path; of a list the first fifty items."
     if isinstance(value, dict):
-        for name, part in value.items(): yield from leaves(part, f"{path}.{name}".removeprefix("."))
+        for name, part in value.items():
+            yield from leaves(part, f"{path}.{name}".removeprefix("."))
     elif isinstance(value, list):
-        for i, part in enumerate(value[:50]): yield from leaves(part, f"{path}[{i}]")
-    elif isinstance(value, (str, int, float)) and not isinstance(value, bool): yield path, value
+        for i, part in enumerate(value[:50]):
+            yield from leaves(part, f"{path}[{i}]")
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield path, value
 
 
 @functools.cache
@@ -164,16 +250,20 @@ def near_days(day: date) -> list[str]:
 
 
 def today_in(text: str) -> bool:
-    "Whether a text states the date or the weekday of a day near today; zones and offsets move a date by up to two days."
+    """Whether a text states the date or the weekday of a day near today; zones and offsets move a date by up to two
+    days."""
     return any(said in text for said in near_days(date.today()))
 
 
 def _documents(content: str, cut: bool = False) -> list:
-    "The JSON objects that a text holds one after another, as a tool that returns a list sends them, with what is there of the last if it was cut; none if it holds anything else."
+    """The JSON objects that a text holds one after another, as a tool that returns a list sends them, with what is
+    there of the last if it was cut; none if it holds anything else."""
     found, rest = [], content.strip()
     while rest.startswith("{"):
-        try: value, end = json.JSONDecoder().raw_decode(rest)
-        except ValueError: return [*found, from_json(rest, allow_partial=True)] if cut else []
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
+            return [*found, from_json(rest, allow_partial=True)] if cut else []
         found, rest = [*found, value], rest[end:].lstrip()
     return [] if rest else found
 
@@ -181,38 +271,67 @@ def _documents(content: str, cut: bool = False) -> list:
 def _read_cut(text: str) -> Any:
     "What the first part of a JSON text holds; None if it is none."
     text = re.sub(r"[-+.\w]+$", "", text)  # a number may have had more digits
-    try: found = [from_json(text, allow_partial=True)] if text.startswith("[") else _documents(text, cut=True)
-    except ValueError: return None
+    try:
+        found = [from_json(text, allow_partial=True)] if text.startswith("[") else _documents(text, cut=True)
+    except ValueError:
+        return None
     return found[0] if len(found) == 1 else found or None
 
 
 def read_value(content: str) -> Any:
-    "A result as JSON (several objects one after another are a list), or as Python writes lists and dictionaries; of one that is cut, what is left; None if it is a text."
+    """A result as JSON (several objects one after another are a list), or as Python writes lists and dictionaries; of
+    one that is cut, what is left; None if it is a text."""
     shown, cut, _ = content.partition(CUT)
-    if cut: return _read_cut(shown)
-    try: return json.loads(content)
-    except ValueError: pass
-    if documents := _documents(content): return documents
-    try: return ast.literal_eval(content) if content[:1] in "[{" else None
-    except (ValueError, SyntaxError, MemoryError, RecursionError): return None
+    if cut:
+        return _read_cut(shown)
+    try:
+        return json.loads(content)
+    except ValueError:
+        pass
+    if documents := _documents(content):
+        return documents
+    try:
+        return ast.literal_eval(content) if content[:1] in "[{" else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def refuses(content: str) -> bool:
     "Whether a result says that the call failed: a text anywhere, JSON by what stands outermost."
+
     def says(said: Any) -> bool:
-        if isinstance(said, str): return re.search(r"\berror\b|not found|no such|denied|invalid|failed", said, re.I) is not None
-        if isinstance(said, list): return bool(said) and not isinstance(said[0], list) and says(said[0])
-        return isinstance(said, dict) and any(name.lower() in ("error", "errors") and bool(part) or isinstance(part, str) and says(part) for name, part in said.items())
+        if isinstance(said, str):
+            return re.search(r"\berror\b|not found|no such|denied|invalid|failed", said, re.I) is not None
+        if isinstance(said, list):
+            return bool(said) and not isinstance(said[0], list) and says(said[0])
+        return isinstance(said, dict) and any(
+            name.lower() in ("error", "errors") and bool(part) or isinstance(part, str) and says(part)
+            for name, part in said.items()
+        )
+
     value = read_value(content)
     return says(content if value is None else value)
 
 
 def is_fact(path: str, value: Any) -> bool:
-    "Return whether a part of a result can be asked for: short, on one line, and the same tomorrow and on another machine."
+    """Return whether a part of a result can be asked for: short, on one line, and the same tomorrow and on another
+    machine."""
     text = str(value)
-    if text.lower() in ("true", "false", "yes", "no", "none", "null"): return False
-    if not 0 < len(text) <= 60 or re.search(r"[;\n\r<>]", text) or not re.search(r"\w", text) or "/tmp/" in text or today_in(text): return False
-    return not (set(words_of(path.rpartition(".")[2])) & VOLATILE and not isinstance(value, str) or PASSING.search(" ".join(words_of(path))))
+    if text.lower() in ("true", "false", "yes", "no", "none", "null"):
+        return False
+    if (
+        not 0 < len(text) <= 60
+        or re.search(r"[;\n\r<>]", text)
+        or not re.search(r"\w", text)
+        or "/tmp/" in text
+        or today_in(text)
+    ):
+        return False
+    return not (
+        set(words_of(path.rpartition(".")[2])) & VOLATILE
+        and not isinstance(value, str)
+        or PASSING.search(" ".join(words_of(path)))
+    )
 
 
 def facts_of(
@@ -220,17 +339,23 @@ def facts_of(
     params: dict,  # the arguments of the call
 ) -> list[tuple[str, Any]]:  # (path, value); the path is empty for the one value of a text
     "What a result says."
-    if refuses(content): return []
+    if refuses(content):
+        return []
     whole, kept = read_value(content), []
     for path, value in _text_facts(content, params) if whole is None else leaves(whole):
-        if is_fact(path, value): kept.append((path, value))
+        if is_fact(path, value):
+            kept.append((path, value))
     return kept
 
 
 def _text_facts(content: str, params: dict) -> list[tuple[str, Any]]:
     "What a text says, line by line or as a whole; nothing of a text that shows changes or code."
-    if re.search(r"^(?:@@|\+\+\+|---|```)", content, re.M): return []
-    lines = [(name.strip(), _number(value)) for name, value in re.findall(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,58}?)\s*$", content, re.M)]
+    if re.search(r"^(?:@@|\+\+\+|---|```)", content, re.M):
+        return []
+    lines = [
+        (name.strip(), _number(value))
+        for name, value in re.findall(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,58}?)\s*$", content, re.M)
+    ]
     if lines:
         often, seen = Counter(name for name, _ in lines), Counter()
         numbered = []
@@ -238,9 +363,12 @@ def _text_facts(content: str, params: dict) -> list[tuple[str, Any]]:
             numbered.append((f"{name}[{seen[name]}]" if often[name] > 1 else name, value))
             seen[name] += 1
         return numbered
-    if len(content) > 200: return []
+    if len(content) > 200:
+        return []
     given = {text for _, value in leaves(params) for text in re.findall(r"[\w./-]+", str(value))}
-    stated = [text for text in re.findall(r"-?\d+(?:\.\d+)?|(?<=['\"`])[^'\"`]{1,40}(?=['\"`])", content) if text not in given]
+    stated = [
+        text for text in re.findall(r"-?\d+(?:\.\d+)?|(?<=['\"`])[^'\"`]{1,40}(?=['\"`])", content) if text not in given
+    ]
     stated = list(dict.fromkeys(text.strip() for text in stated if text.strip()))
     return [("", _number(stated[0]))] if len(stated) == 1 else []
 
@@ -251,17 +379,38 @@ def _number(text: str) -> Any:
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #135bb715
 SYLLABLES = "ba ce di fo gu ka le mi no pu ra se ti vo zu".split()
-SQL_READS = ("SELECT {a} * {b} AS product", "SELECT {a} + {b} AS total", "SELECT length('{word}{word2}') AS letters", "SELECT {b} % {a} AS remainder", "SELECT upper('{word}') AS capitals")
-SQL_TABLE_READS = ("SELECT sum(amount) AS total FROM {table}", "SELECT max(amount) - min(amount) AS spread FROM {table}", "SELECT count(*) + {a} AS answer FROM {table}")
+SQL_READS = (
+    "SELECT {a} * {b} AS product",
+    "SELECT {a} + {b} AS total",
+    "SELECT length('{word}{word2}') AS letters",
+    "SELECT {b} % {a} AS remainder",
+    "SELECT upper('{word}') AS capitals",
+)
+SQL_TABLE_READS = (
+    "SELECT sum(amount) AS total FROM {table}",
+    "SELECT max(amount) - min(amount) AS spread FROM {table}",
+    "SELECT count(*) + {a} AS answer FROM {table}",
+)
 
 
-SEARCHING = set("query search keyword keywords term terms pattern q word words title text filter prefix phrase".split())  # names of arguments that any text may be looked up with
+SEARCHING = set(
+    "query search keyword keywords term terms pattern q word words title text filter prefix phrase".split()
+)  # names of arguments that any text may be looked up with
 FREQUENT = "a e i o s t an the of in to new".split()  # what many texts hold
 PLACE_WORDS = {"path", "file", "filename"}  # names of one and the same thing
 FOLDER_WORDS = {"directory", "folder", "dir"}
 CODES = set("id code key number slug uuid handle".split())  # what the name of an identifier ends with
-ENDS = (("start", "end"), ("from", "to"), ("since", "until"), ("after", "before"), ("min", "max"), ("first", "last"))  # words of two arguments, of which the first is the smaller
-FLEETING = re.compile(r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I)  # an example that means something else tomorrow
+ENDS = (
+    ("start", "end"),
+    ("from", "to"),
+    ("since", "until"),
+    ("after", "before"),
+    ("min", "max"),
+    ("first", "last"),
+)  # words of two arguments, of which the first is the smaller
+FLEETING = re.compile(
+    r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I
+)  # an example that means something else tomorrow
 REACH = 5  # items of a list that a question speaks of: the first to the fifth
 UNKNOWN = object()  # nothing says what an argument may be
 
@@ -281,33 +430,67 @@ def far(path: str) -> bool:
     return any(int(index) >= REACH for index in re.findall(r"\[(\d+)\]", path))
 
 
-OPTION_WORDS = set("reason status state priority severity type kind mode category level format unit units order direction action method".split())  # arguments whose description may list their values
+OPTION_WORDS = set(
+    (
+        "reason status state priority severity type kind mode category level format unit units order direction action "
+        "method"
+    ).split()
+)  # arguments whose description may list their values
 
 
 def options_in(name: str, schema: dict) -> list[str]:
-    "The values of an argument that its schema lists, or a description that is nothing but the list: `no longer needed or ordered by mistake.`"
-    if listed := schema.get("enum"): return listed
-    if not set(words_of(name)) & OPTION_WORDS: return []  # `city or airport code` lists what may be given, and not the values
-    found = re.fullmatch(r"(?:one of:? |either )?((?:[\w -]{2,30}, )*[\w -]{2,30}),? or ([\w -]{2,30})\.?", (schema.get("description") or "").strip())
+    """The values of an argument that its schema lists, or a description that is nothing but the list: `no longer needed
+    or ordered by mistake.`"""
+    if listed := schema.get("enum"):
+        return listed
+    if not set(words_of(name)) & OPTION_WORDS:
+        return []  # `city or airport code` lists what may be given, and not the values
+    found = re.fullmatch(
+        r"(?:one of:? |either )?((?:[\w -]{2,30}, )*[\w -]{2,30}),? or ([\w -]{2,30})\.?",
+        (schema.get("description") or "").strip(),
+    )
     listed = [*found[1].split(", "), found[2]] if found else []
-    return listed if all(0 < len(part.split()) <= 4 and not part[0].isupper() and not {"empty", "string", "null", "none"} & set(part.split()) for part in listed) else []
+    return (
+        listed
+        if all(
+            0 < len(part.split()) <= 4
+            and not part[0].isupper()
+            and not {"empty", "string", "null", "none"} & set(part.split())
+            for part in listed
+        )
+        else []
+    )
 
 
 def examples_in(text: str) -> list[str]:
     "The examples that a description gives: what stands in quotes after e.g., such as or example."
     found = re.findall(r"(?:e\.g\.|such as|example|like|for instance)[^\n]{0,200}", text or "", re.I)
-    return [value for part in found for value in re.findall(r"[\"'`“‘]([^\"'`“”‘’]{1,60})[\"'`”’]", part) if not FLEETING.search(value)]
+    return [
+        value
+        for part in found
+        for value in re.findall(r"[\"'`“‘]([^\"'`“”‘’]{1,60})[\"'`”’]", part)
+        if not FLEETING.search(value)
+    ]
 
 
 @functools.cache
 def steady_zones() -> list[str]:
     "The time zones whose offset is the same all year: what is asked of others has another answer in summer."
-    def offset(zone: str, month: int) -> timedelta | None: return datetime(date.today().year, month, 1, tzinfo=ZoneInfo(zone)).utcoffset()
-    return [zone for zone in sorted(available_timezones()) if re.fullmatch(r"(?:Europe|Asia|America|Africa)/[A-Z][a-z]+", zone) and len({offset(zone, month) for month in range(1, 13)}) == 1]
+
+    def offset(zone: str, month: int) -> timedelta | None:
+        return datetime(date.today().year, month, 1, tzinfo=ZoneInfo(zone)).utcoffset()
+
+    return [
+        zone
+        for zone in sorted(available_timezones())
+        if re.fullmatch(r"(?:Europe|Asia|America|Africa)/[A-Z][a-z]+", zone)
+        and len({offset(zone, month) for month in range(1, 13)}) == 1
+    ]
 
 
 class Found(NamedTuple):
     "A part of a result."
+
     value: Any
     call: int  # number of the call
     path: str  # to the part
@@ -316,65 +499,110 @@ class Found(NamedTuple):
 @dataclass
 class Known:
     "Values that may be used as arguments, and where they come from."
+
     rng: random.Random
     seeds: dict[str, list]  # argument, or tool.argument -> values
     folders: list[str]  # that the server's configuration names
     spoken: list[str] = field(default_factory=list)  # words of the tools' descriptions
-    found: dict[tuple[str, str], list[Found]] = field(default_factory=lambda: defaultdict(list))  # (tool, path) -> different values
+    found: dict[tuple[str, str], list[Found]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # (tool, path) -> different values
     texts: list[str] = field(default_factory=list)  # of results
     places: list[str] = field(default_factory=list)  # files and folders that results have named
     guessed: dict[str, str] = field(default_factory=dict)  # arguments of the present call that nothing said anything of
-    hits: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))  # (tool, argument) -> guesses that were answered
+    hits: dict[tuple[str, str], list[str]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # (tool, argument) -> guesses that were answered
     tables: list[str] = field(default_factory=list)  # made in the present lease
-    local: list[tuple[str, Any]] = field(default_factory=list)  # arguments of the calls that wrote in the present lease, each with its path
+    local: list[tuple[str, Any]] = field(
+        default_factory=list
+    )  # arguments of the calls that wrote in the present lease, each with its path
 
-    def word(self, syllables: int = 3) -> str: return "".join(self.rng.choice(SYLLABLES) for _ in range(syllables))
+    def word(self, syllables: int = 3) -> str:
+        return "".join(self.rng.choice(SYLLABLES) for _ in range(syllables))
 
     def remember(self, call: int, tool: str, facts: list[tuple[str, Any]], params: dict) -> None:
         "Keep the parts of a call's result that are not its own arguments: of each path at most 50 different ones."
         given = {str(value) for _, value in leaves(params)}
         for path, value in facts:
             kept = self.found[tool, path]
-            if str(value) in given or any(found.value == value for found in kept): continue
-            if len(kept) < 50: kept.append(Found(value, call, path))
-            else: kept[self.rng.randrange(50)] = Found(value, call, path)
-            if isinstance(value, str) and len(self.texts) < 500: self.texts.append(value)
+            if str(value) in given or any(found.value == value for found in kept):
+                continue
+            if len(kept) < 50:
+                kept.append(Found(value, call, path))
+            else:
+                kept[self.rng.randrange(50)] = Found(value, call, path)
+            if isinstance(value, str) and len(self.texts) < 500:
+                self.texts.append(value)
 
     def see_places(self, params: dict, content: str) -> None:
         "Keep the files and folders that a result names: whole paths, and names in the folder that was asked about."
-        if not self.folders: return
+        if not self.folders:
+            return
         named = [name for folder in self.folders for name in re.findall(re.escape(folder) + r"/[\w./-]*\w", content)]
-        asked = [value for _, value in leaves(params) if isinstance(value, str) and any(value == folder or value.startswith(folder + "/") for folder in self.folders)]
-        inside = re.findall(r"^\s*\[(?:FILE|DIR)\] (\S+)", content, re.M) + re.findall(r"\"name\": *\"([\w.-]+)\"", content)
+        asked = [
+            value
+            for _, value in leaves(params)
+            if isinstance(value, str)
+            and any(value == folder or value.startswith(folder + "/") for folder in self.folders)
+        ]
+        inside = re.findall(r"^\s*\[(?:FILE|DIR)\] (\S+)", content, re.M) + re.findall(
+            r"\"name\": *\"([\w.-]+)\"", content
+        )
         named += [f"{asked[0].rstrip('/')}/{name}" for name in inside] if len(asked) == 1 else []
         for name in named:
-            if name not in self.places and len(self.places) < 200: self.places.append(name)
+            if name not in self.places and len(self.places) < 200:
+                self.places.append(name)
 
     def from_results(self, name: str, kind: str | None) -> Found | None:
-        "A value of an earlier result: of a path with all words of the argument's name, else with those of the path's tool, else of an identifier of the same kind."
+        """A value of an earlier result: of a path with all words of the argument's name, else with those of the path's
+        tool, else of an identifier of the same kind."""
         wanted = {singular(word) for word in words_of(name)}
-        def head(path: str) -> str: return next((singular(word) for word in reversed(words_of(path)) if not word.isdigit()), "")  # a time difference is no time
-        tests = (lambda tool, path: wanted <= key_words(path) and head(path) in wanted,
-                 lambda tool, path: head(path) in wanted <= key_words(path) | {singular(word) for word in words_of(tool)},
-                 lambda tool, path: head(name) in CODES and head(path) == head(name))
+
+        def head(path: str) -> str:
+            return next(
+                (singular(word) for word in reversed(words_of(path)) if not word.isdigit()), ""
+            )  # a time difference is no time
+
+        tests = (
+            lambda tool, path: wanted <= key_words(path) and head(path) in wanted,
+            lambda tool, path: head(path) in wanted <= key_words(path) | {singular(word) for word in words_of(tool)},
+            lambda tool, path: head(name) in CODES and head(path) == head(name),
+        )
         for test in tests if wanted else ():
-            fitting = [values for (tool, path), kept in self.found.items() if test(tool, path) and (values := [found for found in kept if _has_type(found.value, kind)])]
-            if fitting: return self.rng.choice(self.rng.choice(fitting))
+            fitting = [
+                values
+                for (tool, path), kept in self.found.items()
+                if test(tool, path) and (values := [found for found in kept if _has_type(found.value, kind)])
+            ]
+            if fitting:
+                return self.rng.choice(self.rng.choice(fitting))
         return None
 
     def written(self, name: str, kind: str | None) -> Any:
         "A value that was written in the present lease under a name like an argument's; None if there is none."
         words = {singular(word) for word in words_of(name)}
         place = words & PLACE_WORDS
-        fitting = [value for path, value in self.local if words and words <= key_words(path) or place and key_words(path) & place]
-        if "source" in words: fitting += [value for path, value in self.local if key_words(path) & PLACE_WORDS]
+        fitting = [
+            value
+            for path, value in self.local
+            if words and words <= key_words(path) or place and key_words(path) & place
+        ]
+        if "source" in words:
+            fitting += [value for path, value in self.local if key_words(path) & PLACE_WORDS]
         fitting = [value for value in fitting if _has_type(value, kind)]
         return self.rng.choice(fitting) if fitting and self.rng.random() < 0.8 else None
 
     def sql(self, tool: str, description: str) -> str:
         "A statement for a tool that takes SQL."
         text = f"{tool} {description}".lower()
-        given = dict(a=self.rng.randrange(3, 90), b=self.rng.randrange(100, 999), word=self.word(2), word2=self.word(3), table=self.tables[-1] if self.tables else "")
+        given = dict(
+            a=self.rng.randrange(3, 90),
+            b=self.rng.randrange(100, 999),
+            word=self.word(2),
+            word2=self.word(3),
+            table=self.tables[-1] if self.tables else "",
+        )
         if "create" in words_of(tool):
             self.tables.append(self.word())
             return f"CREATE TABLE {self.tables[-1]} (item TEXT, amount INTEGER)"
@@ -386,66 +614,118 @@ class Known:
     def text(self, tool: mcp_types.Tool, name: str, schema: dict) -> Any:
         "A text for an argument, by its name; `UNKNOWN` if the name says nothing."
         words, about = set(words_of(name)), f"{schema.get('description', '')} {tool.description or ''}".lower()
-        if words & {"sql", "query", "statement"} and ("sql" in about or "select" in about): return self.sql(tool.name, about)
-        if words & {"timezone", "tz"}: return self.rng.choice(steady_zones())
-        if "date" in words or schema.get("format") == "date": return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
-        if words & {"expression", "formula"}: return f"{self.rng.randrange(12, 99)} {self.rng.choice('+-*')} {self.rng.randrange(12, 99)}"
-        if "time" in words: return f"{self.rng.randrange(24):02}:{self.rng.randrange(60):02}"
-        if words & {"revision", "ref", "target", "commit"} and re.search(r"\b(?:git|branch|commit)\b", about): return self.rng.choice(["HEAD", "main"])
-        if words & {"repo", "repository", "root"} | words & FOLDER_WORDS and self.folders: return self.rng.choice(self.folders)
-        if words & {"path", "file", "filename", "source", "destination"} and self.folders: return self.place(tool)
-        if words & {"content", "text", "message", "body", "note", "observation"} and writes(tool): return " ".join(self.word() for _ in range(self.rng.randrange(2, 7)))
+        if words & {"sql", "query", "statement"} and ("sql" in about or "select" in about):
+            return self.sql(tool.name, about)
+        if words & {"timezone", "tz"}:
+            return self.rng.choice(steady_zones())
+        if "date" in words or schema.get("format") == "date":
+            return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
+        if words & {"expression", "formula"}:
+            return f"{self.rng.randrange(12, 99)} {self.rng.choice('+-*')} {self.rng.randrange(12, 99)}"
+        if "time" in words:
+            return f"{self.rng.randrange(24):02}:{self.rng.randrange(60):02}"
+        if words & {"revision", "ref", "target", "commit"} and re.search(r"\b(?:git|branch|commit)\b", about):
+            return self.rng.choice(["HEAD", "main"])
+        if words & {"repo", "repository", "root"} | words & FOLDER_WORDS and self.folders:
+            return self.rng.choice(self.folders)
+        if words & {"path", "file", "filename", "source", "destination"} and self.folders:
+            return self.place(tool)
+        if words & {"content", "text", "message", "body", "note", "observation"} and writes(tool):
+            return " ".join(self.word() for _ in range(self.rng.randrange(2, 7)))
         return UNKNOWN
 
     def place(self, tool: mcp_types.Tool) -> str:
-        "A path below a folder: for a tool that reads, one that results have named, or the folder itself; otherwise a new one."
+        """A path below a folder: for a tool that reads, one that results have named, or the folder itself; otherwise a
+        new one."""
         folder = self.rng.choice(self.folders)
-        if not writes(tool): return self.rng.choice(self.places) if self.places and self.rng.random() < 0.8 else folder
+        if not writes(tool):
+            return self.rng.choice(self.places) if self.places and self.rng.random() < 0.8 else folder
         return f"{folder}/{self.word()}" + ".txt" * (not set(words_of(tool.name)) & FOLDER_WORDS)
 
     def guess(self, tool: mcp_types.Tool, name: str) -> str:
-        "A text that nothing says anything of: invented for a tool that writes; else what this argument was answered to before, a frequent word, or one that descriptions and results hold."
-        if writes(tool): return self.word()
-        if (hits := self.hits[tool.name, name]) and self.rng.random() < 0.5: return self.rng.choice(hits)
-        words = [word for text in self.rng.sample(self.texts, min(len(self.texts), 5)) for word in re.findall(r"\w{3,}", text)]
-        self.guessed[name] = self.rng.choice(self.rng.choice([source for source in (FREQUENT, self.spoken, words) if source]))
+        """A text that nothing says anything of: invented for a tool that writes; else what this argument was answered
+        to before, a frequent word, or one that descriptions and results hold."""
+        if writes(tool):
+            return self.word()
+        if (hits := self.hits[tool.name, name]) and self.rng.random() < 0.5:
+            return self.rng.choice(hits)
+        words = [
+            word
+            for text in self.rng.sample(self.texts, min(len(self.texts), 5))
+            for word in re.findall(r"\w{3,}", text)
+        ]
+        self.guessed[name] = self.rng.choice(
+            self.rng.choice([source for source in (FREQUENT, self.spoken, words) if source])
+        )
         return self.guessed[name]
 
-    def value(self, tool: mcp_types.Tool, name: str, schema: dict, depth: int = 0, needed: bool = True) -> tuple[Any, tuple[int, str] | None]:
-        "A value for an argument, or `depth` levels inside of one, and the earlier call and the part of its result that gave it; `UNKNOWN` for one that is not needed and of which nothing is said."
+    def value(
+        self, tool: mcp_types.Tool, name: str, schema: dict, depth: int = 0, needed: bool = True
+    ) -> tuple[Any, tuple[int, str] | None]:
+        """A value for an argument, or `depth` levels inside of one, and the earlier call and the part of its result
+        that gave it; `UNKNOWN` for one that is not needed and of which nothing is said."""
         schema = resolved(schema, tool.input_schema)
-        if given := self.seeds.get(f"{tool.name}.{name}") or self.seeds.get(name): return self.rng.choice(given), None
+        if given := self.seeds.get(f"{tool.name}.{name}") or self.seeds.get(name):
+            return self.rng.choice(given), None
         kind = schema.get("type")
-        if "const" in schema: return schema["const"], None
-        if listed := options_in(name, schema): return self.rng.choice(listed), None
-        if (before := self.written(name, kind)) is not None: return before, None
-        if set(words_of(name)) & {"timezone", "tz"}: return self.text(tool, name, schema), None
+        if "const" in schema:
+            return schema["const"], None
+        if listed := options_in(name, schema):
+            return self.rng.choice(listed), None
+        if (before := self.written(name, kind)) is not None:
+            return before, None
+        if set(words_of(name)) & {"timezone", "tz"}:
+            return self.text(tool, name, schema), None
         earlier = None if set(words_of(name)) & {"expression", "formula"} else self.from_results(name, kind)
-        if earlier and self.rng.random() < 0.8: return earlier.value, None if far(earlier.path) or self.rng.random() < 0.4 else earlier[1:]
-        if kind in ("array", "object") and depth > 4: return [] if kind == "array" else {}, None  # a schema may hold itself
-        if kind == "array": return [self.value(tool, name, schema.get("items", {}), depth + 1)[0] for _ in range(max(schema.get("minItems", 1), 1))], None
-        if kind == "object": return {key: self.value(tool, key, part, depth + 1)[0] for key, part in schema.get("properties", {}).items() if not depth or key in schema.get("required", [])}, None
-        if kind == "boolean": return self.rng.random() < 0.5, None
+        if earlier and self.rng.random() < 0.8:
+            return earlier.value, None if far(earlier.path) or self.rng.random() < 0.4 else earlier[1:]
+        if kind in ("array", "object") and depth > 4:
+            return [] if kind == "array" else {}, None  # a schema may hold itself
+        if kind == "array":
+            return [
+                self.value(tool, name, schema.get("items", {}), depth + 1)[0]
+                for _ in range(max(schema.get("minItems", 1), 1))
+            ], None
+        if kind == "object":
+            return {
+                key: self.value(tool, key, part, depth + 1)[0]
+                for key, part in schema.get("properties", {}).items()
+                if not depth or key in schema.get("required", [])
+            }, None
+        if kind == "boolean":
+            return self.rng.random() < 0.5, None
         if kind in ("integer", "number"):
             low = int(schema.get("minimum", schema.get("exclusiveMinimum", 1)))
             return self.rng.randrange(low, max(low + 1, min(int(schema.get("maximum", 99)), 10**6) + 1)), None
-        searching = set(words_of(name)) & SEARCHING and not writes(tool) and "sql" not in f"{tool.name} {tool.description}".lower()
-        if searching and self.texts and self.rng.random() < 0.4: return self.rng.choice(self.texts), None
+        searching = (
+            set(words_of(name)) & SEARCHING
+            and not writes(tool)
+            and "sql" not in f"{tool.name} {tool.description}".lower()
+        )
+        if searching and self.texts and self.rng.random() < 0.4:
+            return self.rng.choice(self.texts), None
         quoted = re.findall(r"'([\w/.-]{1,40})'", schema.get("description", ""))
         offers = [*schema.get("examples", []), *(examples_in(schema.get("description", "")) or quoted)]
-        if offers and self.rng.random() < 0.5: return self.rng.choice(offers), None
+        if offers and self.rng.random() < 0.5:
+            return self.rng.choice(offers), None
         text = self.text(tool, name, schema)
         return (self.guess(tool, name) if text is UNKNOWN and needed else text), None
 
     def arguments(self, tool: mcp_types.Tool) -> tuple[dict, dict[str, tuple[int, str]]]:
-        "Arguments for a call of a tool, the needed ones and now and then another; and where those came from that results gave."
+        """Arguments for a call of a tool, the needed ones and now and then another; and where those came from that
+        results gave."""
         needed, sources, params, self.guessed = tool.input_schema.get("required", []), {}, {}, {}
         for name, schema in tool.input_schema.get("properties", {}).items():
-            if name not in needed and (self.rng.random() < 0.7 or schema.get("type") == "object" or "cursor" in words_of(name)): continue
+            if name not in needed and (
+                self.rng.random() < 0.7 or schema.get("type") == "object" or "cursor" in words_of(name)
+            ):
+                continue
             value, source = self.value(tool, name, schema, needed=name in needed)
-            if value is UNKNOWN: continue
+            if value is UNKNOWN:
+                continue
             params[name] = value
-            if source: sources[name] = source
+            if source:
+                sources[name] = source
         return in_order(params, sources), sources
 
 
@@ -456,21 +736,36 @@ def in_order(
     "The arguments with the start before the end, where two are called so."
     for low, high in ((one, other) for one in params for other in params if one not in fixed and other not in fixed):
         words, others = words_of(low), words_of(high)
-        if not any(first in words and last in others and set(words) - {first} == set(others) - {last} for first, last in ENDS): continue
-        if type(params[low]) is type(params[high]) and isinstance(params[low], (str, int, float)) and params[low] > params[high]: params[low], params[high] = params[high], params[low]
+        if not any(
+            first in words and last in others and set(words) - {first} == set(others) - {last} for first, last in ENDS
+        ):
+            continue
+        if (
+            type(params[low]) is type(params[high])
+            and isinstance(params[low], (str, int, float))
+            and params[low] > params[high]
+        ):
+            params[low], params[high] = params[high], params[low]
     return params
 
 
 def _has_type(value: Any, kind: str | None) -> bool:
     "Whether a value of a result fits an argument's type."
-    if kind in ("integer", "number"): return isinstance(value, (int, float)) and (kind == "number" or isinstance(value, int))
+    if kind in ("integer", "number"):
+        return isinstance(value, (int, float)) and (kind == "number" or isinstance(value, int))
     return isinstance(value, str) if kind in ("string", None) else False
 
 
 def resolved(schema: dict, whole: dict) -> dict:
     "A schema with its reference followed, and the first of its alternatives that is not null."
-    if reference := schema.get("$ref"): schema = whole.get("$defs", whole.get("definitions", {})).get(reference.rpartition("/")[2], {})
+    if reference := schema.get("$ref"):
+        schema = whole.get("$defs", whole.get("definitions", {})).get(reference.rpartition("/")[2], {})
     options = [option for option in schema.get("anyOf", schema.get("oneOf", [])) if option.get("type") != "null"]
     kind = schema.get("type")
-    if isinstance(kind, list): schema = schema | {"type": next((name for name in kind if name != "null"), None)}
-    return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema} if options else schema
+    if isinstance(kind, list):
+        schema = schema | {"type": next((name for name in kind if name != "null"), None)}
+    return (
+        resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
+        if options
+        else schema
+    )

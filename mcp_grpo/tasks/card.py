@@ -22,12 +22,18 @@ from ..task import Task
 def base_rates(tasks: list[Task]) -> dict[str, float]:
     "Family -> the share of its tasks that its most frequent answer would solve, the right calls given."
     answers: dict[str, Counter] = defaultdict(Counter)
-    for task in tasks: answers[task.family or "none"][json.dumps(task.success.get("values") or (task.state_check or {}).get("contains") or task.success["kind"])] += 1
-    return {family: round(counts.most_common(1)[0][1] / counts.total(), 4) for family, counts in sorted(answers.items())}
+    for task in tasks:
+        answers[task.family or "none"][
+            json.dumps(task.success.get("values") or (task.state_check or {}).get("contains") or task.success["kind"])
+        ] += 1
+    return {
+        family: round(counts.most_common(1)[0][1] / counts.total(), 4) for family, counts in sorted(answers.items())
+    }
 
 
 class Card(BaseModel):
     "What a task file holds and how it was made."
+
     file: str = Field(description="name of the task file")
     sha256: str = Field(description="of the file")
     tasks: int = Field(description="how many")
@@ -59,16 +65,34 @@ def card_of(
     packages: tuple[str, ...] = ("mcp-grpo", "mcp", "pydantic"),
 ) -> Card:
     "The card of a task file."
-    def counted(values) -> dict: return dict(sorted(Counter(values).items()))
+
+    def counted(values) -> dict:
+        return dict(sorted(Counter(values).items()))
+
     lengths = sorted(sum(len(message["content"]) for message in task.prompt) for task in tasks)
     needed = [{call["server"] for call in task.tool_sequence} for task in tasks]
     offered = [tool for task in tasks for tool in task.tools]
     return Card(
-        file=Path(path).name, sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(), tasks=len(tasks), source=source, seed=seed, made=date.today().isoformat(),
-        versions={name: metadata.version(name) for name in packages}, families=counted(task.family or "none" for task in tasks),
-        servers=counted(server for servers in needed for server in servers), complexity=counted(task.complexity for task in tasks), calls=counted(len(task.tool_sequence) for task in tasks),
-        servers_needed=counted(map(len, needed)), success=counted(task.success["kind"] for task in tasks), prompt_characters={"median": lengths[len(lengths) // 2], "longest": lengths[-1]},
-        base_rates=base_rates(tasks), pairs=len({task.pair for task in tasks if task.pair}), renamed=round(sum(tool.name != tool.tool for tool in offered) / max(len(offered), 1), 4), dropped=dropped or {}, spent=spent)
+        file=Path(path).name,
+        sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        tasks=len(tasks),
+        source=source,
+        seed=seed,
+        made=date.today().isoformat(),
+        versions={name: metadata.version(name) for name in packages},
+        families=counted(task.family or "none" for task in tasks),
+        servers=counted(server for servers in needed for server in servers),
+        complexity=counted(task.complexity for task in tasks),
+        calls=counted(len(task.tool_sequence) for task in tasks),
+        servers_needed=counted(map(len, needed)),
+        success=counted(task.success["kind"] for task in tasks),
+        prompt_characters={"median": lengths[len(lengths) // 2], "longest": lengths[-1]},
+        base_rates=base_rates(tasks),
+        pairs=len({task.pair for task in tasks if task.pair}),
+        renamed=round(sum(tool.name != tool.tool for tool in offered) / max(len(offered), 1), 4),
+        dropped=dropped or {},
+        spent=spent,
+    )
 
 
 def card_path(path: str | Path) -> Path:
@@ -86,15 +110,22 @@ def write_card(path: str | Path, card: Card) -> Path:
 def plot_card(card: Card):
     "Bars of a card: families with their base rates, servers, calls, complexity."
     import matplotlib.pyplot as plt
-    figure, axes = plt.subplots(1, 4, figsize=(14, max(2.5, len(card.families) * .22)), width_ratios=[4, 2, 2, 2], layout="constrained")
+
+    figure, axes = plt.subplots(
+        1, 4, figsize=(14, max(2.5, len(card.families) * 0.22)), width_ratios=[4, 2, 2, 2], layout="constrained"
+    )
     names = list(card.families)
     axes[0].barh(names, list(card.families.values()), color="#4c78a8")
-    for i, name in enumerate(names): axes[0].text(card.families[name], i, f" base rate {card.base_rates[name]:.0%}", va="center", fontsize=7)
+    for i, name in enumerate(names):
+        axes[0].text(card.families[name], i, f" base rate {card.base_rates[name]:.0%}", va="center", fontsize=7)
     axes[0].set_title(f"{card.tasks} tasks by family", fontsize=9)
-    axes[0].margins(x=.25)
-    for axis, title, counts in zip(axes[1:], ("servers needed", "calls", "complexity"), (card.servers, card.calls, card.complexity)):
+    axes[0].margins(x=0.25)
+    for axis, title, counts in zip(
+        axes[1:], ("servers needed", "calls", "complexity"), (card.servers, card.calls, card.complexity)
+    ):
         axis.barh([str(key) for key in counts], list(counts.values()), color="#72b7b2")
         axis.set_title(title, fontsize=9)
-    for axis in axes: axis.tick_params(labelsize=7)
+    for axis in axes:
+        axis.tick_params(labelsize=7)
     plt.close(figure)
     return figure

@@ -23,22 +23,37 @@ from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 
 from ..config import ConfigError, explain, replace_file
 from ..env.episode import CUT
-from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses, resolved, singular, words_of
+from mcp_grpo.tasks.calls import (
+    CODES,
+    FOLDER_WORDS,
+    READING,
+    READING_LAST,
+    SEARCHING,
+    facts_of,
+    read_value,
+    refuses,
+    resolved,
+    singular,
+    words_of,
+)
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)
 class Seen:
     "A call that was made, and what it returned."
+
     server: str
     tool: str
     params: dict
     content: str  # as the policy sees it
 
     @property
-    def whole(self) -> bool: return CUT not in self.content
+    def whole(self) -> bool:
+        return CUT not in self.content
 
     @property
-    def given(self) -> dict[str, Any]: return inner_arguments(self.params)
+    def given(self) -> dict[str, Any]:
+        return inner_arguments(self.params)
 
 
 def inner_arguments(params: dict, path: str = "") -> dict[str, Any]:
@@ -46,7 +61,8 @@ def inner_arguments(params: dict, path: str = "") -> dict[str, Any]:
     found = {}
     for name, part in params.items():
         inner = f"{path}.{name}".removeprefix(".")
-        if isinstance(part, list) and len(part) == 1: inner, part = inner + "[]", part[0]
+        if isinstance(part, list) and len(part) == 1:
+            inner, part = inner + "[]", part[0]
         found |= inner_arguments(part, inner) if isinstance(part, dict) and part else {inner: part}
     return found
 
@@ -57,15 +73,21 @@ def whole_arguments(values: dict[str, Any]) -> dict:
     for path, value in values.items():
         inside, names = params, path.split(".")
         for name in names[:-1]:
-            if name.endswith("[]"): inside = inside.setdefault(name[:-2], [{}])[0]
-            else: inside = inside.setdefault(name, {})
+            if name.endswith("[]"):
+                inside = inside.setdefault(name[:-2], [{}])[0]
+            else:
+                inside = inside.setdefault(name, {})
         inside[names[-1].removesuffix("[]")] = [value] if names[-1].endswith("[]") else value
     return params
 
 
 def by_id(value: Any) -> bool:
     "Return whether a value is a table: an object that holds records under their ids."
-    return isinstance(value, dict) and bool(value) and all(isinstance(part, dict) and re.search(r"\d", name) for name, part in value.items())
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(part, dict) and re.search(r"\d", name) for name, part in value.items())
+    )
 
 
 def flat(record: dict, path: str = "") -> dict[str, Any]:
@@ -73,8 +95,10 @@ def flat(record: dict, path: str = "") -> dict[str, Any]:
     found = {}
     for name, part in record.items():
         inner = f"{path}.{name}".removeprefix(".")
-        if isinstance(part, dict): found |= {} if by_id(part) else flat(part, inner)
-        elif isinstance(part, (str, int, float)): found[inner] = part
+        if isinstance(part, dict):
+            found |= {} if by_id(part) else flat(part, inner)
+        elif isinstance(part, (str, int, float)):
+            found[inner] = part
     return found
 
 
@@ -87,198 +111,330 @@ SIGNS = {"ok", "success", "status", "error", "code", "tool", "jsonrpc"}  # what 
 
 
 def unwrapped(value: Any) -> Any:
-    "Return what an envelope such as `{\"ok\": true, \"data\": {...}}` holds; anything else as it is."
-    if not isinstance(value, dict) or not SIGNS & value.keys(): return value
+    'Return what an envelope such as `{"ok": true, "data": {...}}` holds; anything else as it is.'
+    if not isinstance(value, dict) or not SIGNS & value.keys():
+        return value
     inner = [part for name, part in value.items() if _envelope.fullmatch(name) and not isinstance(part, bool)]
-    inner = [part for part in inner if isinstance(part, (dict, list, str)) and part] or [part for part in inner if isinstance(part, (int, float))]
+    inner = [part for part in inner if isinstance(part, (dict, list, str)) and part] or [
+        part for part in inner if isinstance(part, (int, float))
+    ]
     return inner[0] if len(inner) == 1 else value
 
 
 def value_in(content: str) -> Any:
-    "Return a result as JSON; of a text with a `name: value` per line a record, or several where a name comes again; of a listing of files its entries; otherwise None."
-    try: value = read_value(content)
-    except RecursionError: return None
-    if isinstance(value, (dict, list)): return unwrapped(value)
-    if listed := _entry.findall(content): return [{"kind": kind.lower(), "name": name} for kind, name in listed]
+    """Return a result as JSON; of a text with a `name: value` per line a record, or several where a name comes again;
+    of a listing of files its entries; otherwise None."""
+    try:
+        value = read_value(content)
+    except RecursionError:
+        return None
+    if isinstance(value, (dict, list)):
+        return unwrapped(value)
+    if listed := _entry.findall(content):
+        return [{"kind": kind.lower(), "name": name} for kind, name in listed]
     lines = _line.findall(content)
-    if len(lines) < 2 or len(lines) < len([line for line in content.splitlines() if line.strip()]) - 1: return None
+    if len(lines) < 2 or len(lines) < len([line for line in content.splitlines() if line.strip()]) - 1:
+        return None
     records = [{}]
     for name, text in lines:
-        if name.strip() in records[-1]: records.append({})
+        if name.strip() in records[-1]:
+            records.append({})
         records[-1][name.strip()] = int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
     return records if len(records) > 1 else records[0]
 
 
 def lists_in(value: Any, path: str = "") -> Iterator[tuple[str, list[dict]]]:
-    "Yield the lists of records in a result, each with its path; identifiers in a list are records with an `id`, and so are the entries of a table."
+    """Yield the lists of records in a result, each with its path; identifiers in a list are records with an `id`, and
+    so are the entries of a table."""
     if isinstance(value, list):
-        if value and all(isinstance(item, dict) for item in value): yield path, value
-        elif value and path.endswith("s") and all(isinstance(item, (str, int)) and not isinstance(item, bool) and re.fullmatch(r"\S{2,40}", str(item)) and re.search(r"\d", str(item)) for item in value): yield path, [{"id": item} for item in value]
+        if value and all(isinstance(item, dict) for item in value):
+            yield path, value
+        elif (
+            value
+            and path.endswith("s")
+            and all(
+                isinstance(item, (str, int))
+                and not isinstance(item, bool)
+                and re.fullmatch(r"\S{2,40}", str(item))
+                and re.search(r"\d", str(item))
+                for item in value
+            )
+        ):
+            yield path, [{"id": item} for item in value]
         return
-    if by_id(value) and path: yield path, [{"id": name} | part for name, part in value.items()]
+    if by_id(value) and path:
+        yield path, [{"id": name} | part for name, part in value.items()]
     else:
-        for name, part in value.items() if isinstance(value, dict) else (): yield from lists_in(part, f"{path}.{name}".removeprefix("."))
+        for name, part in value.items() if isinstance(value, dict) else ():
+            yield from lists_in(part, f"{path}.{name}".removeprefix("."))
 
 
 def at(value: Any, path: str) -> Any:
     "Return the part of a JSON value at a path of names; None where there is none."
     for name in path.split(".") if path else ():
-        if not isinstance(value, dict) or name not in value: return None
+        if not isinstance(value, dict) or name not in value:
+            return None
         value = value[name]
     return value
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #3a5d0a12
-GENERIC = set("detail details info information data result results item items record records entry entries response output payload value values object objects row rows content contents list all by id name full of for a the and from with".split())
+GENERIC = set(
+    (
+        "detail details info information data result results item items record records entry entries response output "
+        "payload value values object objects row rows content contents list all by id name full of for a the and from "
+        "with"
+    ).split()
+)
 IDENTIFIERS = CODES - {"key", "handle"}
-WORLDWIDE = {"ticker": "symbol", "symbol": "symbol", "isbn": "isbn", "sku": "sku", "email": "email"}  # the same at every server
+WORLDWIDE = {
+    "ticker": "symbol",
+    "symbol": "symbol",
+    "isbn": "isbn",
+    "sku": "sku",
+    "email": "email",
+}  # the same at every server
 NAMES = {"name", "title", "label", "subject"}
 
 
 def plural(noun: str) -> str:
     "Return the plural of an English noun."
     last = noun.rpartition(" ")[2]
-    if last in ("person",): return noun.removesuffix("person") + "people"
-    if last in ("news", "information", "data", "series", "staff", "history"): return noun
-    if " of " in noun: return plural(noun.partition(" of ")[0]) + noun[noun.index(" of "):]
-    if re.search(r"[^aeiou]y$", noun): return noun[:-1] + "ies"
+    if last in ("person",):
+        return noun.removesuffix("person") + "people"
+    if last in ("news", "information", "data", "series", "staff", "history"):
+        return noun
+    if " of " in noun:
+        return plural(noun.partition(" of ")[0]) + noun[noun.index(" of ") :]
+    if re.search(r"[^aeiou]y$", noun):
+        return noun[:-1] + "ies"
     return noun + ("es" if re.search(r"(?:s|x|z|ch|sh)$", noun) else "s")
 
 
-def article(noun: str) -> str: return "an" if re.match(r"[aeio]|u(?!s|ni)", noun) else "a"
+def article(noun: str) -> str:
+    return "an" if re.match(r"[aeio]|u(?!s|ni)", noun) else "a"
 
 
 def one_of(word: str) -> str:
     "Return the singular of a word: categories is category, boxes is box."
-    if re.search(r"(?:us|is|ss|news|series)$", word): return word
-    if word.endswith("ies") and len(word) > 4: return word[:-3] + "y"
-    if re.search(r"(?:ss|x|z|ch|sh)es$", word): return word[:-2]
+    if re.search(r"(?:us|is|ss|news|series)$", word):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if re.search(r"(?:ss|x|z|ch|sh)es$", word):
+        return word[:-2]
     return singular(word)
 
 
 def noun_of(tool: str, server: str = "") -> str:
     "Return what a tool is about, in words: `find_customer` is about a customer; empty if its name does not say."
     words, own = words_of(tool), words_of(server)
-    if own and words[:len(own)] == own and len(words) > len(own): words = words[len(own):]
+    if own and words[: len(own)] == own and len(words) > len(own):
+        words = words[len(own) :]
     kept = []
     for word in words:
-        if word in ("by", "for", "from", "of", "in", "with") and kept: break
-        if word not in READING | READING_LAST | GENERIC: kept.append(word)
-    if not kept: kept = [word for word in words if one_of(word) in ("item", "entry", "record", "object")][:1]
+        if word in ("by", "for", "from", "of", "in", "with") and kept:
+            break
+        if word not in READING | READING_LAST | GENERIC:
+            kept.append(word)
+    if not kept:
+        kept = [word for word in words if one_of(word) in ("item", "entry", "record", "object")][:1]
     return " ".join([*kept[:-1], one_of(kept[-1])]) if kept else ""
 
 
 def key_of(name: str, noun: str) -> tuple[str, str] | None:
-    "Return the thing that a field or an argument identifies, and whether by an id or a name; None if by neither. A bare `id` is that of `noun`."
+    """Return the thing that a field or an argument identifies, and whether by an id or a name; None if by neither. A
+    bare `id` is that of `noun`."""
     words = [word for word in words_of(name) if not word.isdigit()]
-    if not words: return None
-    if words[-1] in NAMES | SEARCHING - {"text", "filter", "prefix", "phrase"}: return (" ".join(words[:-1]) if words[-1] in NAMES and words[:-1] and words[0] not in ("full", "first", "last") else noun), "name"
-    if words[-1] in WORLDWIDE: return WORLDWIDE[words[-1]], "id"
-    if words[-1] in IDENTIFIERS: return " ".join(map(one_of, words[:-1])) or noun, "id"
+    if not words:
+        return None
+    if words[-1] in NAMES | SEARCHING - {"text", "filter", "prefix", "phrase"}:
+        return (
+            " ".join(words[:-1])
+            if words[-1] in NAMES and words[:-1] and words[0] not in ("full", "first", "last")
+            else noun
+        ), "name"
+    if words[-1] in WORLDWIDE:
+        return WORLDWIDE[words[-1]], "id"
+    if words[-1] in IDENTIFIERS:
+        return " ".join(map(one_of, words[:-1])) or noun, "id"
     return None
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #77db4a51
-PLACES = set("city country town region address location place state street county province district airport origin destination branch".split())
-SOMEBODY = set("person customer client user agent member employee patient student contact author owner manager driver teacher doctor guest passenger candidate reader player artist director colleague".split())
-SOMETHING = set("company organization organisation product item ticker stock fund book film movie song city country team venue supplier brand shop store project repository ticket loan order node entity graph env".split())
-PEOPLE = set("author owner manager assignee director artist teacher doctor employee sender recipient contact driver creator reviewer editor publisher host guest".split())
-QUANTITIES = set("count total amount price cost quantity stock balance sum minutes hours seconds days size length weight height width distance score rating rate age pages year duration number".split())
+PLACES = set(
+    (
+        "city country town region address location place state street county province district airport origin "
+        "destination branch"
+    ).split()
+)
+SOMEBODY = set(
+    (
+        "person customer client user agent member employee patient student contact author owner manager driver "
+        "teacher doctor guest passenger candidate reader player artist director colleague"
+    ).split()
+)
+SOMETHING = set(
+    (
+        "company organization organisation product item ticker stock fund book film movie song city country team "
+        "venue supplier brand shop store project repository ticket loan order node entity graph env"
+    ).split()
+)
+PEOPLE = set(
+    (
+        "author owner manager assignee director artist teacher doctor employee sender recipient contact driver "
+        "creator reviewer editor publisher host guest"
+    ).split()
+)
+QUANTITIES = set(
+    (
+        "count total amount price cost quantity stock balance sum minutes hours seconds days size length weight "
+        "height width distance score rating rate age pages year duration number"
+    ).split()
+)
 _day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
 
 
 def kind_of(path: str, values: list, noun: str) -> str:
     "Return what kind of thing a field holds, by its name and its values."
     words, texts = set(words_of(path.rpartition(".")[2])), [str(value) for value in values]
-    if all(isinstance(value, bool) for value in values): return "flag"
+    if all(isinstance(value, bool) for value in values):
+        return "flag"
     key = key_of(path.rpartition(".")[2], noun)
-    if key and key[1] == "id" and not any(re.search(r"\s", text) for text in texts): return "id"
-    if all(_day.fullmatch(text) for text in texts): return "date"
-    if all(isinstance(value, (int, float)) for value in values): return "number"
-    if words & PLACES: return "place"
-    if key and key[1] == "name": return "name"
-    if words & PEOPLE: return "person"
-    if len(set(texts)) <= max(8, len(texts) // 6) and len(set(texts)) < len(texts) and all(len(text) <= 24 for text in texts): return "category"
+    if key and key[1] == "id" and not any(re.search(r"\s", text) for text in texts):
+        return "id"
+    if all(_day.fullmatch(text) for text in texts):
+        return "date"
+    if all(isinstance(value, (int, float)) for value in values):
+        return "number"
+    if words & PLACES:
+        return "place"
+    if key and key[1] == "name":
+        return "name"
+    if words & PEOPLE:
+        return "person"
+    if (
+        len(set(texts)) <= max(8, len(texts) // 6)
+        and len(set(texts)) < len(texts)
+        and all(len(text) <= 24 for text in texts)
+    ):
+        return "category"
     return "text"
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #bae50c6d
 class Field(BaseModel):
     "One field of a thing."
+
     model_config = ConfigDict(extra="forbid")
     path: str = Described(description="where it stands in a record of a result")
     label: str = Described(description="what a person calls it")
-    kind: Literal["id", "name", "number", "date", "category", "person", "place", "flag", "text"] = Described(description="what it holds")
+    kind: Literal["id", "name", "number", "date", "category", "person", "place", "flag", "text"] = Described(
+        description="what it holds"
+    )
     refers: str = Described("", description="thing that its value identifies, other than the one it belongs to")
 
 
 class Thing(BaseModel):
     "What the servers know about."
+
     model_config = ConfigDict(extra="forbid")
     noun: str = Described(description="what a person calls one of it")
     plural: str = Described(description="what a person calls several")
     person: bool = Described(False, description="whether it is somebody")
     fields: list[Field] = Described(default_factory=list)
 
-    def field(self, path: str) -> Field | None: return next((field for field in self.fields if field.path == path), None)
+    def field(self, path: str) -> Field | None:
+        return next((field for field in self.fields if field.path == path), None)
 
 
 class Key(BaseModel):
     "What an argument wants to be given."
+
     model_config = ConfigDict(extra="forbid")
     thing: str = Described(description="noun of the thing that it identifies")
-    by: Literal["id", "name", "value"] = Described(description="by its id or its name; a value is no thing, such as a number to add")
+    by: Literal["id", "name", "value"] = Described(
+        description="by its id or its name; a value is no thing, such as a number to add"
+    )
 
 
 class Reader(BaseModel):
     "A tool that answers with a thing, or with a list of them."
+
     model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(default_factory=dict, description="argument -> what it identifies")
-    fixed: dict[str, Any] = Described(default_factory=dict, description="argument -> the one value that it can have here, such as the only folder")
+    fixed: dict[str, Any] = Described(
+        default_factory=dict, description="argument -> the one value that it can have here, such as the only folder"
+    )
     gives: str = Described(description="noun of the thing in its results")
-    items: str | None = Described(None, description="where the list stands in a result, empty for the whole of it; null: the result is one thing")
+    items: str | None = Described(
+        None, description="where the list stands in a result, empty for the whole of it; null: the result is one thing"
+    )
     shows: list[str] = Described(default_factory=list, description="fields of the thing that its results hold, by path")
 
     @property
-    def id(self) -> str: return f"{self.server}.{self.tool}"
+    def id(self) -> str:
+        return f"{self.server}.{self.tool}"
 
     @property
     def key(self) -> tuple[str, Key] | None:
         "The one argument that identifies something, or None if there are more, or none, or it is a plain value."
-        return next(iter(self.takes.items())) if len(self.takes) == 1 and not any(key.by == "value" for key in self.takes.values()) else None
+        return (
+            next(iter(self.takes.items()))
+            if len(self.takes) == 1 and not any(key.by == "value" for key in self.takes.values())
+            else None
+        )
 
 
 class Changer(BaseModel):
     "A tool that changes something, and the reader that shows it."
+
     model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(description="argument -> what it identifies; others are plain values")
     arguments: list[str] = Described(description="all arguments that it is given, by path")
-    choices: dict[str, list] = Described(default_factory=dict, description="argument -> values that it may be given, where its schema lists them")
-    fixed: dict[str, Any] = Described(default_factory=dict, description="argument -> the one value that it can have here")
-    examples: list[dict] = Described(default_factory=list, description="values to give it, by path: of all arguments where it makes something, else of those that go together, such as an address")
+    choices: dict[str, list] = Described(
+        default_factory=dict, description="argument -> values that it may be given, where its schema lists them"
+    )
+    fixed: dict[str, Any] = Described(
+        default_factory=dict, description="argument -> the one value that it can have here"
+    )
+    examples: list[dict] = Described(
+        default_factory=list,
+        description=(
+            "values to give it, by path: of all arguments where it makes something, else of those that go together, "
+            "such as an address"
+        ),
+    )
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
 
 class Catalog(BaseModel):
     "What things there are at some servers, what identifies them, and how they hang together."
+
     model_config = ConfigDict(extra="forbid")
     things: list[Thing]
     readers: list[Reader]
     changers: list[Changer] = Described(default_factory=list)
 
-    def thing(self, noun: str) -> Thing: return next(thing for thing in self.things if thing.noun == noun)
+    def thing(self, noun: str) -> Thing:
+        return next(thing for thing in self.things if thing.noun == noun)
 
-    def reader(self, id: str) -> Reader: return next(reader for reader in self.readers if reader.id == id)
+    def reader(self, id: str) -> Reader:
+        return next(reader for reader in self.readers if reader.id == id)
 
     def feeds(self, reader: Reader) -> Iterator[tuple[Field, Reader, str]]:
-        "Yield the fields of what a reader gives that are arguments of others: the field, the other reader, its argument."
+        """Yield the fields of what a reader gives that are arguments of others: the field, the other reader, its
+        argument."""
         for field in self.thing(reader.gives).fields:
-            if field.path not in reader.shows: continue
+            if field.path not in reader.shows:
+                continue
             for other in self.readers:
-                if other.key is None or other is reader and reader.items is None: continue
+                if other.key is None or other is reader and reader.items is None:
+                    continue
                 argument, key = other.key
-                if key.by == "id" and field.kind == "id" and key.thing == (field.refers or reader.gives): yield field, other, argument
+                if key.by == "id" and field.kind == "id" and key.thing == (field.refers or reader.gives):
+                    yield field, other, argument
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -291,25 +447,48 @@ class Catalog(BaseModel):
             said = ", ".join(f"{field.label} ({field.refers or field.kind})" for field in thing.fields)
             lines.append(f"{thing.noun}{' (somebody)' * thing.person}: {said}")
             for reader in self.readers:
-                if reader.gives == thing.noun: lines.append(f"  {reader.id} gives {thing.plural if reader.items is not None else 'one'}{_given(reader.takes)}")
-        lines += [f"{changer.server}.{changer.tool} changes something{_given(changer.takes)}, which {changer.shown_by} shows" for changer in self.changers]
+                if reader.gives == thing.noun:
+                    lines.append(
+                        f"  {reader.id} gives "
+                        f"{thing.plural if reader.items is not None else 'one'}{_given(reader.takes)}"
+                    )
+        lines += [
+            f"{changer.server}.{changer.tool} changes something{_given(changer.takes)}, which {changer.shown_by} shows"
+            for changer in self.changers
+        ]
         return "\n".join(lines)
 
 
-def _given(takes: dict[str, Key]) -> str: return " for " + ", ".join(f"the {key.by} of {article(key.thing)} {key.thing}" if key.by != "value" else name for name, key in takes.items()) if takes else ""
+def _given(takes: dict[str, Key]) -> str:
+    return (
+        " for "
+        + ", ".join(
+            f"the {key.by} of {article(key.thing)} {key.thing}" if key.by != "value" else name
+            for name, key in takes.items()
+        )
+        if takes
+        else ""
+    )
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #ddfd8e63
 def needed_arguments(tool: mcp_types.Tool) -> dict[str, dict]:
     "Return the schemas of the plain values that a tool needs, by path: `relations[].from`."
     whole = tool.input_schema or {}
+
     def needed(schema: dict, path: str = "") -> dict[str, dict]:
         found = {}
         for name, part in (schema.get("properties") or {}).items():
-            if name not in (schema.get("required") or []): continue
+            if name not in (schema.get("required") or []):
+                continue
             inner, part = f"{path}.{name}".removeprefix("."), resolved(part, whole) if isinstance(part, dict) else {}
-            if part.get("type") == "array" and isinstance(part.get("items"), dict): inner, part = inner + "[]", {"description": part.get("description", "")} | resolved(part["items"], whole)
+            if part.get("type") == "array" and isinstance(part.get("items"), dict):
+                inner, part = (
+                    inner + "[]",
+                    {"description": part.get("description", "")} | resolved(part["items"], whole),
+                )
             found |= needed(part, inner) if part.get("required") and inner.count(".") < 2 else {inner: part}
         return found
+
     return needed(whole)
 
 
@@ -317,10 +496,13 @@ _told = re.compile(r"\b(?:(?:id|identifier)|(name|title))s? of (?:the |an? |each
 
 
 def wanted_by(path: str, schema: dict, noun: str) -> tuple[str, str] | None:
-    "Return the thing that an argument identifies, by its name or else by its description, and whether by an id or a name; None if by neither."
+    """Return the thing that an argument identifies, by its name or else by its description, and whether by an id or a
+    name; None if by neither."""
     words = words_of(path.rpartition(".")[2])
-    if path.endswith("[]") and words: words[-1] = one_of(words[-1])
-    if key := key_of(" ".join(words), noun): return key
+    if path.endswith("[]") and words:
+        words[-1] = one_of(words[-1])
+    if key := key_of(" ".join(words), noun):
+        return key
     told = _told.search(schema.get("description") or "")
     return (one_of(told[2].lower()), "name" if told[1] else "id") if told and told[2].lower() not in GENERIC else None
 
@@ -328,8 +510,15 @@ def wanted_by(path: str, schema: dict, noun: str) -> tuple[str, str] | None:
 def _own(call: Seen) -> dict:
     "Return what a result tells beside its lists, without what it was asked with, counts and signs that it worked."
     value, given = value_in(call.content), {str(part) for part in call.given.values()}
-    if not isinstance(value, dict): return {}
-    return {path: part for path, part in flat(value).items() if str(part) not in given and not isinstance(part, bool) and not set(words_of(path)) & {"count", "total", "page", "limit", "offset", "next", "cursor", "source", "note"}}
+    if not isinstance(value, dict):
+        return {}
+    return {
+        path: part
+        for path, part in flat(value).items()
+        if str(part) not in given
+        and not isinstance(part, bool)
+        and not set(words_of(path)) & {"count", "total", "page", "limit", "offset", "next", "cursor", "source", "note"}
+    }
 
 
 def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader | None:
@@ -337,35 +526,72 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
     values = [value for call in calls if (value := value_in(call.content)) is not None]
     shapes = Counter(path for value in values for path, _ in lists_in(value))
     noun, items = noun_of(tool.name, server), None
-    if shapes and (all(not _own(call) for call in calls) or words_of(tool.name)[-1:] == [plural(noun.rpartition(" ")[2])]):
+    if shapes and (
+        all(not _own(call) for call in calls) or words_of(tool.name)[-1:] == [plural(noun.rpartition(" ")[2])]
+    ):
         items = max(shapes, key=shapes.get)
         noun = noun or one_of((words_of(items.rpartition(".")[2]) or [""])[-1])
-    if items is None and not any(flat(value) if isinstance(value, dict) else isinstance(value, (str, int, float)) for value in values) and not any(value_in(call.content) is None and facts_of(call.content, call.params) for call in calls): return None
-    if not noun and items is None: noun = (words_of(tool.name) or ["result"])[-1]
-    if noun in ("calculate", "compute", "evaluate", "convert"): noun = "result"
-    if items == "" and values and all(_entry.search(call.content) for call in calls[:3]): noun = "entry"
-    if not noun and items is not None: noun = next((words_of(name)[-1] for _, records in lists_in(values[0]) for name in records[0] if words_of(name)), "")
+    if (
+        items is None
+        and not any(
+            flat(value) if isinstance(value, dict) else isinstance(value, (str, int, float)) for value in values
+        )
+        and not any(value_in(call.content) is None and facts_of(call.content, call.params) for call in calls)
+    ):
+        return None
+    if not noun and items is None:
+        noun = (words_of(tool.name) or ["result"])[-1]
+    if noun in ("calculate", "compute", "evaluate", "convert"):
+        noun = "result"
+    if items == "" and values and all(_entry.search(call.content) for call in calls[:3]):
+        noun = "entry"
+    if not noun and items is not None:
+        noun = next(
+            (words_of(name)[-1] for _, records in lists_in(values[0]) for name in records[0] if words_of(name)), ""
+        )
     takes, fixed = {}, {}
     for name, schema in needed_arguments(tool).items():
         given, key = {json.dumps(call.given.get(name)) for call in calls}, wanted_by(name, schema, noun)
-        if set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"}) and len(given) == 1: fixed[name] = json.loads(given.pop())
-        else: takes[name] = Key(thing=key[0], by=key[1]) if key else Key(thing="", by="value")
+        if set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"}) and len(given) == 1:
+            fixed[name] = json.loads(given.pop())
+        else:
+            takes[name] = Key(thing=key[0], by=key[1]) if key else Key(thing="", by="value")
     if items is None and len(takes) == 1:
         [key] = takes.values()
-        if key.by == "id" and key.thing != noun and "id" not in words_of(tool.name) and not any(str(leaf) == str(given) for call in calls if isinstance(value := value_in(call.content), dict) for leaf in flat(value).values() for given in call.given.values()): noun = key.thing  # a price belongs to what was asked about
+        if (
+            key.by == "id"
+            and key.thing != noun
+            and "id" not in words_of(tool.name)
+            and not any(
+                str(leaf) == str(given)
+                for call in calls
+                if isinstance(value := value_in(call.content), dict)
+                for leaf in flat(value).values()
+                for given in call.given.values()
+            )
+        ):
+            noun = key.thing  # a price belongs to what was asked about
     return Reader(server=server, tool=tool.name, takes=takes, fixed=fixed, gives=noun or "result", items=items)
 
 
 def records_of(reader: Reader, call: Seen) -> list[dict]:
     "Return the records in a call's result, each flat."
     value = value_in(call.content)
-    if isinstance(value, (str, int, float)): return [{"": value}] if reader.items is None else []
-    if value is None: return [dict(facts)] if reader.items is None and (facts := facts_of(call.content, call.params)) else []
-    if reader.items is None: return [flat(value)] if isinstance(value, dict) and not refuses(call.content) else []
+    if isinstance(value, (str, int, float)):
+        return [{"": value}] if reader.items is None else []
+    if value is None:
+        return [dict(facts)] if reader.items is None and (facts := facts_of(call.content, call.params)) else []
+    if reader.items is None:
+        return [flat(value)] if isinstance(value, dict) and not refuses(call.content) else []
     found = at(value, reader.items) if reader.items else value
-    if by_id(found): found = [{"id": name} | part for name, part in found.items()]
+    if by_id(found):
+        found = [{"id": name} | part for name, part in found.items()]
     found = found if isinstance(found, list) else [found] if isinstance(found, dict) else []
-    return [flat(item) if isinstance(item, dict) else {"id": item} for item in found if isinstance(item, dict) or reader.items and isinstance(item, (str, int))]
+    return [
+        flat(item) if isinstance(item, dict) else {"id": item}
+        for item in found
+        if isinstance(item, dict) or reader.items and isinstance(item, (str, int))
+    ]
 
 
 def make_catalog(
@@ -374,51 +600,107 @@ def make_catalog(
     changing: Iterable[mcp_types.Tool] = (),  # tools that change something: their arguments name things, too
 ) -> Catalog:
     "Read off the calls of some servers what things there are there."
-    named = {key[0] for tool in changing for path, schema in needed_arguments(tool).items() if (key := wanted_by(path, schema, ""))}
+    named = {
+        key[0]
+        for tool in changing
+        for path, schema in needed_arguments(tool).items()
+        if (key := wanted_by(path, schema, ""))
+    }
     of_tool: dict[tuple[str, str], list[Seen]] = defaultdict(list)
-    for call in seen: of_tool[call.server, call.tool].append(call)
+    for call in seen:
+        of_tool[call.server, call.tool].append(call)
     readers = []
     for (server, name), calls in of_tool.items():
-        if name not in tools[server] or (reader := _reader_of(server, tools[server][name], calls)) is None: continue
+        if name not in tools[server] or (reader := _reader_of(server, tools[server][name], calls)) is None:
+            continue
         listed = one_of((words_of((reader.items or "").rpartition(".")[2]) or [""])[-1])
-        if listed in named and reader.gives not in named: reader = renamed(reader, listed)
+        if listed in named and reader.gives not in named:
+            reader = renamed(reader, listed)
         readers.append(reader)
-        inside = Counter(path for call in calls for path, _ in lists_in(value_in(call.content)) if path.count(".") < 2) if reader.items is None else {}
-        readers += [reader.model_copy(update={"items": path, "gives": noun}) for path, n in inside.items() if n > 1 and (noun := " ".join(map(one_of, words_of(path.rpartition(".")[2]))))]
+        inside = (
+            Counter(path for call in calls for path, _ in lists_in(value_in(call.content)) if path.count(".") < 2)
+            if reader.items is None
+            else {}
+        )
+        readers += [
+            reader.model_copy(update={"items": path, "gives": noun})
+            for path, n in inside.items()
+            if n > 1 and (noun := " ".join(map(one_of, words_of(path.rpartition(".")[2]))))
+        ]
     values: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
     for reader in readers:
         for call in of_tool[reader.server, reader.tool]:
             for record in records_of(reader, call):
-                for path, value in record.items(): values[reader.gives][path].append(value)
+                for path, value in record.items():
+                    values[reader.gives][path].append(value)
                 reader.shows = list(dict.fromkeys([*reader.shows, *record]))
     things = []
     for noun, fields in values.items():
         labels = Counter(_label(path, noun) for path in fields)
         found = []
         for path, held in fields.items():
-            kind, key = kind_of(path, held, noun) if path else "id" if any("id" in words_of(reader.tool) for reader in readers if reader.gives == noun) else "text", key_of(path.rpartition(".")[2], noun)
-            told = next((said for reader in readers if reader.gives == noun and (said := value_called(tools[reader.server][reader.tool]))), "") if not path and kind != "id" else ""
-            if not path and kind != "id" and not told: told = next((f"{noun} {last}" for reader in readers if reader.gives == noun and (last := words_of(reader.tool)[-1]) in ("status", "time", "date")), "")  # what get_flight_status gives is no flight
+            kind, key = (
+                kind_of(path, held, noun)
+                if path
+                else "id"
+                if any("id" in words_of(reader.tool) for reader in readers if reader.gives == noun)
+                else "text",
+                key_of(path.rpartition(".")[2], noun),
+            )
+            told = (
+                next(
+                    (
+                        said
+                        for reader in readers
+                        if reader.gives == noun and (said := value_called(tools[reader.server][reader.tool]))
+                    ),
+                    "",
+                )
+                if not path and kind != "id"
+                else ""
+            )
+            if not path and kind != "id" and not told:
+                told = next(
+                    (
+                        f"{noun} {last}"
+                        for reader in readers
+                        if reader.gives == noun and (last := words_of(reader.tool)[-1]) in ("status", "time", "date")
+                    ),
+                    "",
+                )  # what get_flight_status gives is no flight
             label = told or _label(path, noun) if labels[_label(path, noun)] == 1 else " ".join(words_of(path)) or path
             refers = key[0] if kind == "id" and key and key[0] != noun else ""
             found.append(Field(path=path, label=label, kind=kind, refers=refers))
-        somebody = bool(SOMEBODY & set(noun.split())) or not SOMETHING & set(noun.split()) and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
+        somebody = (
+            bool(SOMEBODY & set(noun.split()))
+            or not SOMETHING & set(noun.split())
+            and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
+        )
         for field in found:
-            if somebody and field.kind == "name" and words_of(field.path)[-1:] == ["title"]: field.kind = "text"
-            if words_of(field.path)[-1:] in (["ok"], ["success"]): found = [other for other in found if other is not field]
+            if somebody and field.kind == "name" and words_of(field.path)[-1:] == ["title"]:
+                field.kind = "text"
+            if words_of(field.path)[-1:] in (["ok"], ["success"]):
+                found = [other for other in found if other is not field]
         things.append(Thing(noun=noun, plural=plural(noun), person=somebody, fields=found))
     return Catalog(things=things, readers=[reader for reader in readers if reader.gives in values])
 
 
 def renamed(reader: Reader, noun: str) -> Reader:
     "Return a reader whose thing is called otherwise: nodes that the arguments of other tools call entities."
-    takes = {name: key.model_copy(update={"thing": noun}) if key.thing in ("", reader.gives) and key.by != "value" else key for name, key in reader.takes.items()}
+    takes = {
+        name: key.model_copy(update={"thing": noun}) if key.thing in ("", reader.gives) and key.by != "value" else key
+        for name, key in reader.takes.items()
+    }
     return reader.model_copy(update={"gives": noun, "takes": takes})
 
 
 def value_called(tool: mcp_types.Tool) -> str:
-    "Return what a tool's description calls the one value that it answers with: the sum of two numbers, the year a book appeared; empty if it does not say."
-    found = re.search(r"\bthe ((?:[a-z]+ ){0,2}?[a-z]+)(?= (?:of|for|a|an|the|that|which|in|at|to|between|from|when)\b|[.,;]|$)", (tool.description or "").lower())
+    """Return what a tool's description calls the one value that it answers with: the sum of two numbers, the year a
+    book appeared; empty if it does not say."""
+    found = re.search(
+        r"\bthe ((?:[a-z]+ ){0,2}?[a-z]+)(?= (?:of|for|a|an|the|that|which|in|at|to|between|from|when)\b|[.,;]|$)",
+        (tool.description or "").lower(),
+    )
     return found[1] if found else ""
 
 
@@ -426,8 +708,10 @@ def _label(path: str, noun: str) -> str:
     "Return what a person calls a field: without the thing's own name before it."
     words = words_of(path.rpartition(".")[2]) or words_of(path) or noun.split()
     own = noun.split()
-    if words[:len(own)] == own and len(words) > len(own) and not set(own) & (QUANTITIES | {"time", "date"}): words = words[len(own):]
-    if words[:1] in (["is"], ["has"]) and len(words) > 1: words = words[1:]
+    if words[: len(own)] == own and len(words) > len(own) and not set(own) & (QUANTITIES | {"time", "date"}):
+        words = words[len(own) :]
+    if words[:1] in (["is"], ["has"]) and len(words) > 1:
+        words = words[1:]
     return SPELT_OUT.get(" ".join(words), " ".join(words)) or path
 
 
@@ -436,7 +720,19 @@ SPELT_OUT = {"dob": "date of birth"}  # labels that a person would not use
 
 def _is_person(values: list) -> bool:
     "Return whether most of some texts look like the full names of people."
-    return sum(bool(re.fullmatch(r"[A-ZÀ-Ž][\w'’-]+(?: (?:de|van|von|der|da|di|la|el|al)\b)*(?: [A-ZÀ-Ž][\w'’.-]*)+", str(value))) and not re.search(r"\b(?:the|of|and|for|a)\b", str(value), re.I) for value in values) > 0.8 * len(values) > 0
+    return (
+        sum(
+            bool(
+                re.fullmatch(
+                    r"[A-ZÀ-Ž][\w'’-]+(?: (?:de|van|von|der|da|di|la|el|al)\b)*(?: [A-ZÀ-Ž][\w'’.-]*)+", str(value)
+                )
+            )
+            and not re.search(r"\b(?:the|of|and|for|a)\b", str(value), re.I)
+            for value in values
+        )
+        > 0.8 * len(values)
+        > 0
+    )
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #48864c38
 def write_catalog(catalog: Catalog, path: str | Path) -> None:
@@ -446,6 +742,9 @@ def write_catalog(catalog: Catalog, path: str | Path) -> None:
 
 def read_catalog(path: str | Path) -> Catalog:
     "Read a catalog that a person may have corrected. Raises `ConfigError`, which names the field."
-    try: return Catalog.model_validate_json(Path(path).read_text())
-    except OSError as error: raise ConfigError(f"the catalog {path} cannot be read ({error.strerror}).") from None
-    except ValidationError as error: raise ConfigError(explain(error, str(path), Catalog)) from None
+    try:
+        return Catalog.model_validate_json(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"the catalog {path} cannot be read ({error.strerror}).") from None
+    except ValidationError as error:
+        raise ConfigError(explain(error, str(path), Catalog)) from None

@@ -18,7 +18,20 @@ from .grammar import Question
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #c46b2c4a
 LENGTHS = {1: 0.36, 2: 0.34, 3: 0.18, 4: 0.08, 5: 0.04}  # calls -> share of the tasks, where the servers allow it
-KINDS = {"field": 6, "fields": 2, "list": 2, "count": 2, "extreme": 2, "larger": 1, "same": 1, "whether": 2, "unknown": 2, "change": 3, "sum": 2, "each": 2}  # how often the turn of each comes
+KINDS = {
+    "field": 6,
+    "fields": 2,
+    "list": 2,
+    "count": 2,
+    "extreme": 2,
+    "larger": 1,
+    "same": 1,
+    "whether": 2,
+    "unknown": 2,
+    "change": 3,
+    "sum": 2,
+    "each": 2,
+}  # how often the turn of each comes
 
 
 def calls_of(question: Question) -> int:
@@ -35,31 +48,42 @@ def tools_of(question: Question) -> tuple[str, ...]:
 def in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
     "Return questions in units: the two of a pair together, every other alone."
     units: dict[str, list[Question]] = defaultdict(list)
-    for i, question in enumerate(questions): units[question.pair or f"#{i}"].append(question)
+    for i, question in enumerate(questions):
+        units[question.pair or f"#{i}"].append(question)
     return [tuple(unit) for key, unit in units.items() if len(unit) == (1 if key[0] == "#" else 2)]
 
 
 class Mix:
-    "Draws questions so that lengths, kinds, chains and tools are mixed as wanted; where a quarter of them have several calls, no more than half have one."
+    """Draws questions so that lengths, kinds, chains and tools are mixed as wanted; where a quarter of them have
+    several calls, no more than half have one."""
+
     def __init__(self, questions: Iterable[Question], wanted: int, seed: int = 0):
         rng = random.Random(f"mix {seed}")
-        self.waiting: dict[int, dict[str, dict[str, list]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # calls -> kind -> chain -> units
+        self.waiting: dict[int, dict[str, dict[str, list]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )  # calls -> kind -> chain -> units
         units = in_pairs(questions)
-        for unit in rng.sample(units, len(units)): self.waiting[calls_of(unit[0])][unit[0].kind][unit[0].chain].append(unit)
+        for unit in rng.sample(units, len(units)):
+            self.waiting[calls_of(unit[0])][unit[0].kind][unit[0].chain].append(unit)
         self.wanted = wanted  # questions in all
         self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()  # by calls; by calls and kind; by chain
 
     @property
-    def more(self) -> int: return sum(n for calls, n in self.taken.items() if calls > 1)
+    def more(self) -> int:
+        return sum(n for calls, n in self.taken.items() if calls > 1)
 
     def next(self) -> tuple[Question, ...] | None:
-        "Return the next unit, or None if there is none left: of the length that lags most, there of the kind that does, there of the chain used least."
+        """Return the next unit, or None if there is none left: of the length that lags most, there of the kind that
+        does, there of the chain used least."""
         lengths = [n for n, kinds in self.waiting.items() if any(any(chains.values()) for chains in kinds.values())]
-        if not lengths or lengths == [1] and self.more >= self.wanted / 4 and self.taken[1] >= self.more: return None
+        if not lengths or lengths == [1] and self.more >= self.wanted / 4 and self.taken[1] >= self.more:
+            return None
         n = min(lengths, key=lambda n: self.taken[n] / LENGTHS.get(min(n, 5), 0.04))
         kinds = [kind for kind, chains in self.waiting[n].items() if any(chains.values())]
         kind = min(kinds, key=lambda kind: self.kinds[n, kind] / KINDS[kind])
-        chain = min((chain for chain, units in self.waiting[n][kind].items() if units), key=lambda chain: self.chains[chain])
+        chain = min(
+            (chain for chain, units in self.waiting[n][kind].items() if units), key=lambda chain: self.chains[chain]
+        )
         unit = self.waiting[n][kind][chain].pop()
         self.taken[n] += len(unit)
         self.kinds[n, kind] += len(unit)
@@ -78,6 +102,7 @@ SETS = ("train", "heldout", "heldout-wording", "heldout-composition")
 @dataclass
 class Split:
     "Which questions are to learn from, and which are held out by thing, by wording and by composition."
+
     train: list[Question] = field(default_factory=list)
     heldout: list[Question] = field(default_factory=list)
     wording: list[Question] = field(default_factory=list)
@@ -90,18 +115,23 @@ def _share(text: str, seed: int) -> float:
 
 
 def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[tuple[str, ...]]:
-    "Return sequences of tools to hold out: each of its links occurs in other sequences, the whole does not; at most `share` of all questions have them."
+    """Return sequences of tools to hold out: each of its links occurs in other sequences, the whole does not; at most
+    `share` of all questions have them."""
     times = Counter(tools_of(question) for question in questions)
     found: set[tuple[str, ...]] = set()
-    for tools in sorted((tools for tools in times if len(tools) >= 3 and len(set(tools)) >= 3), key=lambda tools: (len(tools), tools)):
+    for tools in sorted(
+        (tools for tools in times if len(tools) >= 3 and len(set(tools)) >= 3), key=lambda tools: (len(tools), tools)
+    ):
         inside = {other for other in times if _contains(other, tools)}
         links = set(zip(tools, tools[1:]))
         left = set().union(*(set(zip(other, other[1:])) for other in times if other not in inside | found))
-        if links <= left and sum(times[other] for other in found | inside) <= share * sum(times.values()): found |= inside
+        if links <= left and sum(times[other] for other in found | inside) <= share * sum(times.values()):
+            found |= inside
     return found
 
 
-def _contains(tools: tuple, part: tuple) -> bool: return any(tools[i:i + len(part)] == part for i in range(len(tools) - len(part) + 1))
+def _contains(tools: tuple, part: tuple) -> bool:
+    return any(tools[i : i + len(part)] == part for i in range(len(tools) - len(part) + 1))
 
 
 def split_questions(
@@ -109,19 +139,31 @@ def split_questions(
     share: float = 0.2,  # of the things to hold out
     seed: int = 0,
 ) -> Split:
-    "Divide questions so that no held-out one is about a thing, has a wording, or a composition of calls that training shows."
+    """Divide questions so that no held-out one is about a thing, has a wording, or a composition of calls that training
+    shows."""
     split, held = Split(), new_compositions(questions)
     by_kind = defaultdict(set)
-    for question in questions: by_kind[question.kind].add(question.wording)
-    reserved = {wording for wordings in by_kind.values() for wording in sorted(wordings, key=lambda wording: _share(wording, seed))[:round(0.15 * len(wordings))]}
+    for question in questions:
+        by_kind[question.kind].add(question.wording)
+    reserved = {
+        wording
+        for wordings in by_kind.values()
+        for wording in sorted(wordings, key=lambda wording: _share(wording, seed))[: round(0.15 * len(wordings))]
+    }
     for question in questions:
         things = {text for text in question.stated} or {question.chain}
         apart = [_share(thing, seed) < share for thing in things]
-        if tools_of(question) in held: split.composition.append(question)
-        elif question.wording in reserved: split.wording.append(question)
-        elif all(apart): split.heldout.append(question)
-        elif not any(apart): split.train.append(question)
-    things = sorted({thing for question in split.train for thing in question.stated}, key=lambda thing: _share(thing, seed))
+        if tools_of(question) in held:
+            split.composition.append(question)
+        elif question.wording in reserved:
+            split.wording.append(question)
+        elif all(apart):
+            split.heldout.append(question)
+        elif not any(apart):
+            split.train.append(question)
+    things = sorted(
+        {thing for question in split.train for thing in question.stated}, key=lambda thing: _share(thing, seed)
+    )
     if not split.heldout and len(things) > 1:  # few things: one of them is held out all the same
         split.heldout = [question for question in split.train if set(question.stated) == {things[0]}]
         split.train = [question for question in split.train if things[0] not in question.stated]
@@ -136,12 +178,20 @@ def divide_tasks(
     "Divide tasks by entity, or by question where that cannot be."
     try:
         train, held = split_by_entity(tasks, share, seed)
-        if len(held) >= share * len(tasks) / 2: return train, held, ""
-    except TaskError: pass
+        if len(held) >= share * len(tasks) / 2:
+            return train, held, ""
+    except TaskError:
+        pass
     order = sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.question}".encode()).hexdigest())
-    held = {task.task_id for task in order[:round(share * len(tasks))]}
-    return ([task for task in tasks if task.task_id not in held], [task for task in tasks if task.task_id in held],
-            "most of its tasks are about the same things, so they are divided by question: success on those held out is partly memory")
+    held = {task.task_id for task in order[: round(share * len(tasks))]}
+    return (
+        [task for task in tasks if task.task_id not in held],
+        [task for task in tasks if task.task_id in held],
+        (
+            "most of its tasks are about the same things, so they are divided by question: success on those held out "
+            "is partly memory"
+        ),
+    )
 
 
 def known_by_heart(
@@ -151,5 +201,10 @@ def known_by_heart(
     "Count the held-out answers that are the most frequent one of training where the same is asked of the same tools."
     answers, found = defaultdict(Counter), [task for task in held if task.success["kind"] == "answer"]
     for task in train:
-        if task.success["kind"] == "answer": answers[task.extra.get("chain")][str(task.success["values"])] += 1
-    return sum(str(task.success["values"]) == answers[task.extra["chain"]].most_common(1)[0][0] for task in found if task.extra.get("chain") in answers), len(found)
+        if task.success["kind"] == "answer":
+            answers[task.extra.get("chain")][str(task.success["values"])] += 1
+    return sum(
+        str(task.success["values"]) == answers[task.extra["chain"]].most_common(1)[0][0]
+        for task in found
+        if task.extra.get("chain") in answers
+    ), len(found)

@@ -44,24 +44,30 @@ def programmer_words(
     text: str,  # a question
     tools: Iterable[mcp_types.Tool],
 ) -> str:  # the reason for rejecting it, or an empty string
-    "Return what in a question only a programmer would say: the name of a tool or an argument as it is written there, a numbered step, or six words in a row of a description."
+    """Return what in a question only a programmer would say: the name of a tool or an argument as it is written there,
+    a numbered step, or six words in a row of a description."""
     said, spoken = text.lower(), _words(text)
-    if re.search(r"\bsteps?\b", said): return "it speaks of a step"
+    if re.search(r"\bsteps?\b", said):
+        return "it speaks of a step"
     for tool in tools:
         names = [tool.name, *((tool.input_schema or {}).get("properties") or {})]
         for name in names:
-            if len(words_of(name)) > 1 and re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", said): return f"it says {name}"
+            if len(words_of(name)) > 1 and re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", said):
+                return f"it says {name}"
         told = _words(tool.description or "")
-        runs = {tuple(told[i:i + 6]) for i in range(len(told) - 5)}
-        if any(tuple(spoken[i:i + 6]) in runs for i in range(len(spoken) - 5)): return f"it quotes the description of {tool.name}"
+        runs = {tuple(told[i : i + 6]) for i in range(len(told) - 5)}
+        if any(tuple(spoken[i : i + 6]) in runs for i in range(len(spoken) - 5)):
+            return f"it quotes the description of {tool.name}"
     return ""
 
 
-def _words(text: str) -> list[str]: return re.findall(r"[^\W_]+", text.lower())
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #1ccdb803
 class Prover:
     "Makes tasks of questions and executes each twice before it is believed."
+
     def __init__(self, probe: Probe, seed: int = 0):
         self.probe, self.pool, self.catalog = probe, probe.pool, probe.catalog()
         self.rng = random.Random(f"offer {seed}")
@@ -73,31 +79,71 @@ class Prover:
         steps = [*question.steps, *([question.change] if question.change else [])]
         servers = list(dict.fromkeys(step.server for step in steps))
         tools = self.offer(servers, {(step.server, step.tool) for step in steps})
-        calls = [{"step": i, "server": step.server, "tool": step.tool, "params": json.loads(step.params)} for i, step in enumerate(steps, 1)]
-        if question.shown: calls[-1]["shows"] = question.values[0]
-        truth = {"task_id": f"{servers[0]}-{hashlib.sha256(question.text.encode()).hexdigest()[:12]}", "complexity": ("simple", "moderate", "complex")[min(len(steps) - 1, 4) // 2],
-                 "tool_sequence": calls, "limits": {"max_servers": len(servers), "max_tools": len(tools)}}
+        calls = [
+            {"step": i, "server": step.server, "tool": step.tool, "params": json.loads(step.params)}
+            for i, step in enumerate(steps, 1)
+        ]
+        if question.shown:
+            calls[-1]["shows"] = question.values[0]
+        truth = {
+            "task_id": f"{servers[0]}-{hashlib.sha256(question.text.encode()).hexdigest()[:12]}",
+            "complexity": ("simple", "moderate", "complex")[min(len(steps) - 1, 4) // 2],
+            "tool_sequence": calls,
+            "limits": {"max_servers": len(servers), "max_tools": len(tools)},
+        }
         if question.change:
             words = check.pop("words", None)
-            truth |= {"success": {"kind": "state", "any_order": True} | ({"words": words} if words else {}), "state_check": check}
-        elif question.unknown: truth["success"] = {"kind": "unknown"}
+            truth |= {
+                "success": {"kind": "state", "any_order": True} | ({"words": words} if words else {}),
+                "state_check": check,
+            }
+        elif question.unknown:
+            truth["success"] = {"kind": "unknown"}
         else:
-            truth["success"] = {"kind": "answer", "values": list(question.values), "evidence": True} | ({"any_order": True} if question.any_order else {})
-            truth["final_reference"] = {"answer_text": question.answer, "facts": {} if question.kind in DERIVED else {f"value {i}": value for i, value in enumerate(question.values, 1)}}
-        extra = {"family": f"{question.kind}, {calls_of(question)} {'call' if calls_of(question) == 1 else 'calls'}", "pair": question.pair, "tools": [vars(tool) for tool in tools],
-                 "entities": list(question.stated) or [question.chain], "wording": question.wording, "chain": question.chain, "calls": calls_of(question)}
-        return Task.from_row({"data_source": data_source, "prompt": [{"role": "user", "content": question.text}], "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": extra}, f"a task of {servers[0]}")
+            truth["success"] = {"kind": "answer", "values": list(question.values), "evidence": True} | (
+                {"any_order": True} if question.any_order else {}
+            )
+            truth["final_reference"] = {
+                "answer_text": question.answer,
+                "facts": {}
+                if question.kind in DERIVED
+                else {f"value {i}": value for i, value in enumerate(question.values, 1)},
+            }
+        extra = {
+            "family": f"{question.kind}, {calls_of(question)} {'call' if calls_of(question) == 1 else 'calls'}",
+            "pair": question.pair,
+            "tools": [vars(tool) for tool in tools],
+            "entities": list(question.stated) or [question.chain],
+            "wording": question.wording,
+            "chain": question.chain,
+            "calls": calls_of(question),
+        }
+        return Task.from_row(
+            {
+                "data_source": data_source,
+                "prompt": [{"role": "user", "content": question.text}],
+                "reward_spec": {"method": "rule", "ground_truth": truth},
+                "extra_info": extra,
+            },
+            f"a task of {servers[0]}",
+        )
 
     def offer(self, servers: list[str], needed: set[tuple[str, str]]) -> list:
-        "Return the tools that a task offers: all of its servers that may be called, or of many the needed ones and some others."
+        """Return the tools that a task offers: all of its servers that may be called, or of many the needed ones and
+        some others."""
         every = offered(servers, {server: self.probe.tools[server] for server in servers})
         others = [tool for tool in every if (tool.server, tool.tool) not in needed]
         room = max(MAX_OFFERED - len(needed), 2)
         left_out = set() if len(others) <= room else {tool.name for tool in self.rng.sample(others, len(others) - room)}
-        return [replace(tool, changes_state=tool.tool in self.probe.changing[tool.server]) for tool in every if tool.name not in left_out]
+        return [
+            replace(tool, changes_state=tool.tool in self.probe.changing[tool.server])
+            for tool in every
+            if tool.name not in left_out
+        ]
 
     async def repeats(self, question: Question) -> bool:
-        "Return whether the calls of a question give the same records once more, in clean sessions and after another call."
+        """Return whether the calls of a question give the same records once more, in clean sessions and after another
+        call."""
         servers = list(dict.fromkeys(step.server for step in question.steps))
         before = random.Random(question.text).choice(self.quiet)
         async with await self.pool.lease(sorted({*servers, before.server})) as lease:
@@ -105,38 +151,67 @@ class Prover:
             for step in question.steps:
                 result = await lease.call(step.server, step.tool, json.loads(step.params))
                 content = cut_result(result.content, self.pool.specs[step.server].max_result_chars)
-                if result.is_error or result.fault: return False
+                if result.is_error or result.fault:
+                    return False
                 if question.shown:
-                    if not all(shows(content, value) for value in question.values): return False
+                    if not all(shows(content, value) for value in question.values):
+                        return False
                     continue
                 seen = self.probe.seen[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
                 reader = self.readers[step.server, step.tool]
-                if content != seen.content and records_of(reader, replace(seen, content=content)) != records_of(reader, seen): return False
+                if content != seen.content and records_of(reader, replace(seen, content=content)) != records_of(
+                    reader, seen
+                ):
+                    return False
         return True
 
     async def prove(self, question: Question, data_source: str) -> Task | str:
         "Return the task of a question, or the reason why it is none."
-        tools = [tool for server in {step.server for step in (*question.steps, *([question.change] if question.change else ()))} for tool in self.probe.tools[server].values()]
-        if why := programmer_words(question.text, tools): return why
-        told = " ".join([question.text, *(f"{tool.name} {tool.description} {json.dumps(tool.input_schema)}" for tool in tools)])
-        if question.kind in ("field", "fields") and all(shows(told, value) for value in question.values): return "its answer stands in the question or in a description"
+        tools = [
+            tool
+            for server in {step.server for step in (*question.steps, *([question.change] if question.change else ()))}
+            for tool in self.probe.tools[server].values()
+        ]
+        if why := programmer_words(question.text, tools):
+            return why
+        told = " ".join(
+            [question.text, *(f"{tool.name} {tool.description} {json.dumps(tool.input_schema)}" for tool in tools)]
+        )
+        if question.kind in ("field", "fields") and all(shows(told, value) for value in question.values):
+            return "its answer stands in the question or in a description"
         check = None
         if question.change:
             change = question.change
-            if question.look: check = await self.probe.result_after(change, question.look)
-            else: check = await self.probe.effect(change.server, change.tool, json.loads(change.params), [(step.server, step.tool, json.loads(step.params)) for step in question.steps])
-            if check is None: return "no reading tool shows the change"
-        elif not await self.repeats(question): return "its answer was another one when it was executed again"
+            if question.look:
+                check = await self.probe.result_after(change, question.look)
+            else:
+                check = await self.probe.effect(
+                    change.server,
+                    change.tool,
+                    json.loads(change.params),
+                    [(step.server, step.tool, json.loads(step.params)) for step in question.steps],
+                )
+            if check is None:
+                return "no reading tool shows the change"
+        elif not await self.repeats(question):
+            return "its answer was another one when it was executed again"
         task = self.task(question, check, data_source)
         outcome = await play("oracle", task, self.pool)
-        if any(not event.ok for event in outcome.events): return "one of its calls failed when it was executed again"
-        if outcome.reward != 1: return "its own calls and answer were not scored as a success"
-        return "a policy that does nothing solves it" if question.change and (await play("null", task, self.pool)).success else task
+        if any(not event.ok for event in outcome.events):
+            return "one of its calls failed when it was executed again"
+        if outcome.reward != 1:
+            return "its own calls and answer were not scored as a success"
+        return (
+            "a policy that does nothing solves it"
+            if question.change and (await play("null", task, self.pool)).success
+            else task
+        )
 
 
 @dataclass
 class Explored:
     "The tasks of a training, found at some servers."
+
     train: list[Task] = field(default_factory=list)
     heldout: list[Task] = field(default_factory=list)  # of three kinds, told apart by their data source
     reports: list[Report] = field(default_factory=list)
@@ -144,13 +219,40 @@ class Explored:
 
     def __str__(self) -> str:
         sets, lengths = Counter(task.data_source for task in self.train + self.heldout), defaultdict(Counter)
-        for task in self.train + self.heldout: lengths[task.data_source][task.extra["calls"]] += 1
+        for task in self.train + self.heldout:
+            lengths[task.data_source][task.extra["calls"]] += 1
         known, of = known_by_heart(self.train, self.heldout)
-        heart = [f"{known} of {of} held-out answers are the most frequent one of training to the same question, so they can be known by heart."] if known else []
-        lines = [f"{len(self.train)} tasks to learn from and {len(self.heldout)} held out, each executed twice.", *heart, "", *map(str, self.reports), "", "Sets, with the number of tasks by number of calls:"]
-        lines += [f"  {name}: {n} (" + ", ".join(f"{calls}: {lengths[name][calls]}" for calls in sorted(lengths[name])) + ")" for name, n in sets.items()]
+        heart = (
+            [
+                (
+                    f"{known} of {of} held-out answers are the most frequent one of training to the same question, so "
+                    "they can be known by heart."
+                )
+            ]
+            if known
+            else []
+        )
+        lines = [
+            f"{len(self.train)} tasks to learn from and {len(self.heldout)} held out, each executed twice.",
+            *heart,
+            "",
+            *map(str, self.reports),
+            "",
+            "Sets, with the number of tasks by number of calls:",
+        ]
+        lines += [
+            f"  {name}: {n} (" + ", ".join(f"{calls}: {lengths[name][calls]}" for calls in sorted(lengths[name])) + ")"
+            for name, n in sets.items()
+        ]
         families = Counter(task.family for task in self.train)
-        return "\n".join([*lines, "", "Families of the training tasks:", *(f"  {family}: {n}" for family, n in sorted(families.items()))])
+        return "\n".join(
+            [
+                *lines,
+                "",
+                "Families of the training tasks:",
+                *(f"  {family}: {n}" for family, n in sorted(families.items())),
+            ]
+        )
 
 
 async def explore(
@@ -161,34 +263,51 @@ async def explore(
     seconds: float = 240,
     share: float = 0.2,  # of the things to hold out; there are about as many held-out tasks as this share of the others
     seed: int = 0,
-    allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
+    allow: Iterable[
+        str
+    ] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
     catalog: Catalog | None = None,  # a corrected one; None: as it is read off the results
 ) -> Explored:
-    "Make tasks from any servers: probe them, read off what there is, ask about it, choose a mix, and execute every task twice."
+    """Make tasks from any servers: probe them, read off what there is, ask about it, choose a mix, and execute every
+    task twice."""
     names, started = servers or list(pool.specs), monotonic()
     probe = Probe(pool, names, seeds, seed, allow)
     await probe.read(seconds / 4)
     await probe.change(seconds / 8)
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
-    asked = [*Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names)).questions(), *TableGrammar(probe.tables, seed).questions()]
+    asked = [
+        *Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names)).questions(),
+        *TableGrammar(probe.tables, seed).questions(),
+    ]
     questions = list({question.text: question for question in asked}.values())
     prover = Prover(probe, seed)
     prover.catalog, prover.readers = catalog, {(reader.server, reader.tool): reader for reader in catalog.readers}
     for question in questions:
-        for tool in set(tools_of(question)): probe.reports[tool.partition(".")[0]].candidates[tool.partition(".")[2]] += 1
+        for tool in set(tools_of(question)):
+            probe.reports[tool.partition(".")[0]].candidates[tool.partition(".")[2]] += 1
     for changer in catalog.changers:
         report = probe.reports[changer.server]
-        if not report.candidates[changer.tool]: report.dropped[changer.tool, "no wording says what its arguments hold"] += 1
+        if not report.candidates[changer.tool]:
+            report.dropped[changer.tool, "no wording says what its arguments hold"] += 1
     split = split_questions(questions, share, seed)
-    wanted = {"train": tasks, "heldout": round(tasks * share), "heldout-wording": round(tasks * share / 2), "heldout-composition": round(tasks * share / 2)}
+    wanted = {
+        "train": tasks,
+        "heldout": round(tasks * share),
+        "heldout-wording": round(tasks * share / 2),
+        "heldout-composition": round(tasks * share / 2),
+    }
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = Explored(reports=list(probe.reports.values()), catalog=catalog)
     for name in (*SETS[1:], SETS[0]):
         left = seconds - (monotonic() - started)
-        proved = await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left * (0.25 if name != "train" else 1), seed)
-        if name == "train": found.train = proved
-        else: found.heldout += proved
+        proved = await prove_mix(
+            prover, parts[name], wanted[name], f"explored/{name}", left * (0.25 if name != "train" else 1), seed
+        )
+        if name == "train":
+            found.train = proved
+        else:
+            found.heldout += proved
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]
@@ -202,16 +321,23 @@ async def explore(
     return found
 
 
-async def prove_mix(prover: Prover, questions: list[Question], wanted: int, data_source: str, seconds: float, seed: int) -> list[Task]:
+async def prove_mix(
+    prover: Prover, questions: list[Question], wanted: int, data_source: str, seconds: float, seed: int
+) -> list[Task]:
     "Return up to `wanted` tasks of a mix of questions that hold; the two of a pair stay or fall together."
     over, mix, kept = monotonic() + seconds, Mix(questions, wanted, seed), []
     while len(kept) < wanted and monotonic() < over:
         units = [unit for _ in range(8) if len(kept) < wanted and (unit := mix.next())]
-        if not units: break
-        async def settle(unit: tuple[Question, ...]) -> list[Task | str]: return [await prover.prove(question, data_source) for question in unit]
+        if not units:
+            break
+
+        async def settle(unit: tuple[Question, ...]) -> list[Task | str]:
+            return [await prover.prove(question, data_source) for question in unit]
+
         for unit, settled in zip(units, await together(settle, units)):
             reasons = [found for found in settled if isinstance(found, str)]
-            if not reasons: kept += settled
+            if not reasons:
+                kept += settled
             else:
                 mix.back(unit)
                 server, _, tool = tools_of(unit[0])[-1].partition(".")
@@ -223,14 +349,20 @@ def read_seeds(
     given: Any,  # argument, or tool.argument -> a value or a list of them
 ) -> dict[str, list]:
     "Return seeds with a list of values for each name. Raises `ConfigError`."
-    if not isinstance(given, dict): raise ConfigError(f"seeds should be an object of arguments and their values, such as {json.dumps({'title': ['Emma', 'Persuasion']})}, not {json.dumps(given)[:80]}.")
+    if not isinstance(given, dict):
+        raise ConfigError(
+            "seeds should be an object of arguments and their values, such as "
+            f"{json.dumps({'title': ['Emma', 'Persuasion']})}, not {json.dumps(given)[:80]}."
+        )
     return {name: values if isinstance(values, list) else [values] for name, values in given.items()}
 
 
 def _arguments_in(schema: Any) -> Iterator[str]:
     "Yield the names of all properties in a JSON schema, inner ones too."
-    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict): yield from schema["properties"]
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else (): yield from _arguments_in(part)
+    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+        yield from schema["properties"]
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _arguments_in(part)
 
 
 async def check_names(
@@ -239,17 +371,27 @@ async def check_names(
     seeds: dict[str, list],
     allow: set[str],  # tool, or server.tool
 ) -> None:
-    "Refuse seeds that no tool of the servers has an argument for, and allowed tools that no server has. Raises `ConfigError`; a server that is not reached may have them all."
+    """Refuse seeds that no tool of the servers has an argument for, and allowed tools that no server has. Raises
+    `ConfigError`; a server that is not reached may have them all."""
     arguments, names = set(), set()
     for server in servers if seeds or allow else ():
         try:
-            async with await pool.lease([server]) as lease: tools = lease.tools(server)
-        except SessionError: return
+            async with await pool.lease([server]) as lease:
+                tools = lease.tools(server)
+        except SessionError:
+            return
         names |= {text for name in tools for text in (name, f"{server}.{name}")}
-        for name, tool in tools.items(): arguments |= {text for argument in _arguments_in(tool.input_schema) for text in (argument, f"{name}.{argument}")}
+        for name, tool in tools.items():
+            arguments |= {
+                text for argument in _arguments_in(tool.input_schema) for text in (argument, f"{name}.{argument}")
+            }
     for name in seeds:
-        if name not in arguments: raise ConfigError(f"seeds: no tool of {', '.join(servers)} has an argument {name!r}{nearest(name, arguments)}")
-    for name in allow - names: raise ConfigError(f"allow: {', '.join(servers)} has no tool {name!r}{nearest(name, names)}")
+        if name not in arguments:
+            raise ConfigError(
+                f"seeds: no tool of {', '.join(servers)} has an argument {name!r}{nearest(name, arguments)}"
+            )
+    for name in allow - names:
+        raise ConfigError(f"allow: {', '.join(servers)} has no tool {name!r}{nearest(name, names)}")
 
 
 def check_folder(out: str | Path) -> Path:
@@ -259,8 +401,10 @@ def check_folder(out: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".written").touch()
         (folder / ".written").unlink()
-    except FileExistsError: raise ConfigError(f"{folder} is a file; name a folder for the tasks.") from None
-    except OSError as error: raise ConfigError(f"tasks cannot be written to {folder} ({error.strerror}); name another folder.") from None
+    except FileExistsError:
+        raise ConfigError(f"{folder} is a file; name a folder for the tasks.") from None
+    except OSError as error:
+        raise ConfigError(f"tasks cannot be written to {folder} ({error.strerror}); name another folder.") from None
     return folder
 
 
@@ -273,7 +417,9 @@ def write_explored(
     seconds: float = 240,
     share: float = 0.2,  # of the things to hold out
     seed: int = 0,
-    allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
+    allow: Iterable[
+        str
+    ] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
     catalog: str | Path = "",  # file of a corrected catalog; empty: as it is read off the results
     say: Callable[[str], None] = print,  # receives a line now and then
 ) -> Explored:
@@ -282,15 +428,29 @@ def write_explored(
     corrected = read_catalog(catalog) if catalog else None
     run_sync(check_names, pool, names, seeds, set(allow))
     say(f"exploring {', '.join(names)} for up to {seconds / 60:.0f} min")
-    async def run() -> Explored: return await explore(pool, names, seeds, tasks, seconds, share, seed, allow, corrected)
+
+    async def run() -> Explored:
+        return await explore(pool, names, seeds, tasks, seconds, share, seed, allow, corrected)
+
     found = run_sync(run)
     say(str(found))
-    if found.catalog: write_catalog(found.catalog, folder / "catalog.json")
+    if found.catalog:
+        write_catalog(found.catalog, folder / "catalog.json")
     if not found.train or not found.heldout:
-        raise ConfigError("no tasks were found at these servers: " + " / ".join(str(report).replace("\n", ";") for report in found.reports)[:1500] + "; give values that their tools understand as seeds.")
+        raise ConfigError(
+            "no tasks were found at these servers: "
+            + " / ".join(str(report).replace("\n", ";") for report in found.reports)[:1500]
+            + "; give values that their tools understand as seeds."
+        )
     write_tasks(found.train, folder / "train.json")
     write_tasks(found.heldout, folder / "validation.json")
-    replace_file(folder / "report.md", f"# Tasks explored at {', '.join(names)}\n\n```\n{found}\n```\n\n## What there is\n\n```\n{found.catalog}\n```\n")
+    replace_file(
+        folder / "report.md",
+        (
+            f"# Tasks explored at {', '.join(names)}\n\n```\n{found}\n```\n\n## What there "
+            f"is\n\n```\n{found.catalog}\n```\n"
+        ),
+    )
     return found
 
 
@@ -300,5 +460,8 @@ def explore_sync(
     **settings,  # of `explore`
 ) -> Explored:
     "`explore` for a pool that was opened with `open()`."
-    async def run() -> Explored: return await explore(pool, servers, **settings)
+
+    async def run() -> Explored:
+        return await explore(pool, servers, **settings)
+
     return run_sync(run)

@@ -27,6 +27,7 @@ from .verify import same_task
 @dataclass(frozen=True)
 class Tool:
     "A real tool, the ways to show it, and the facts that it gives."
+
     server: str
     tool: str
     names: tuple[str, ...]  # the last one is for evaluation
@@ -55,50 +56,214 @@ doctor teacher engine signal border ticket basket carpet pillow mirror candle bu
 meadow orchard tunnel castle palace temple museum theater stadium station airport highway village kingdom member leader driver farmer worker player singer
 painter builder keeper finder sender getter setter maker order report status detail archive folder entry item object thing point level stage state phase
 round cycle event alert plan draft sheet line field box bag pack kit set group team club class grade score rate ratio part piece unit amount total
-count size length width height weight depth speed""".split()
+count size length width height weight depth speed""".split()  # noqa: E501
 BARS = frozenset("open high low close traded price previous volume month_end".split())
-PAGES = frozenset("founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol mayor people region born birthplace url".split())
+PAGES = frozenset(
+    (
+        "founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol "
+        "mayor people region born birthplace url"
+    ).split()
+)
 
 
-def _tool(server: str, tool: str, names: str, descriptions: str, arguments: str = "", gives: str | frozenset = "", changes_state: bool = False) -> Tool:
+def _tool(
+    server: str,
+    tool: str,
+    names: str,
+    descriptions: str,
+    arguments: str = "",
+    gives: str | frozenset = "",
+    changes_state: bool = False,
+) -> Tool:
     "A tool from words: names and arguments are divided by spaces, descriptions by bars."
     found = frozenset(gives.split()) if isinstance(gives, str) else gives
-    return Tool(server, tool, tuple(names.split()), tuple(descriptions.split(" | ")), tuple(arguments.split()), found, changes_state)
+    return Tool(
+        server,
+        tool,
+        tuple(names.split()),
+        tuple(descriptions.split(" | ")),
+        tuple(arguments.split()),
+        found,
+        changes_state,
+    )
 
 
-TOOLS = {tool.tool: tool for tool in (
-    _tool("polygon", "get_last_trade", "get_last_trade last_trade last_price latest_price", "last price | price of the last trade | what a share cost last", "ticker", "price"),
-    _tool("polygon", "get_previous_close_agg", "get_previous_close_agg previous_close day_before close_before", "previous close | close of the day before | yesterday's close", "ticker", "previous"),
-    _tool("polygon", "get_aggs", "get_aggs daily_bars price_history day_series", "daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day", "ticker from_ to", BARS),
-    _tool("polygon", "get_ticker_details", "get_ticker_details ticker_details company_details firm_facts", "name, sector, city, employees | facts about a company | where a firm is and how large", "ticker", "city sector employees"),
-    _tool("polygon", "list_ticker_news", "list_ticker_news ticker_news headlines_of", "headlines | news titles of a ticker | what was written about it", "ticker limit", "close"),
-    _tool("polygon", "get_market_status", "get_market_status market_status is_open", "whether the market is open | state of the exchange | open or closed"),
-    _tool("fmp", "fmp_get_quote", "fmp_get_quote get_quote quote stock_quote", "price, change, volume | quote of a share | what it costs and trades", "symbol", "price volume"),
-    _tool("fmp", "fmp_get_company_profile", "fmp_get_company_profile company_profile profile firm_profile", "name, sector, chief executive, city | profile of a company | who runs it and where", "symbol", "city sector ceo"),
-    _tool("fmp", "fmp_get_income_statement", "fmp_get_income_statement income_statement statements yearly_results", "revenue, costs, net income by year | the last yearly statements | what was earned and spent", "symbol limit", "revenue costs income"),
-    _tool("fmp", "fmp_search_ticker", "fmp_search_ticker search_ticker find_symbol symbol_search", "symbol of a company | finds a symbol by name | which symbol a firm has", "query", "symbol"),
-    _tool("fmp", "fmp_get_market_gainers", "fmp_get_market_gainers market_gainers winners", "largest gains of the day | the best shares | who rose most"),
-    _tool("fmp", "fmp_get_market_losers", "fmp_get_market_losers market_losers fallers", "largest losses of the day | the worst shares | who fell most"),
-    _tool("fmp", "fmp_get_stock_news", "fmp_get_stock_news stock_news month_ends", "closes at the ends of months | headlines by month | how each month ended", "symbol limit", "month_end close"),
-    _tool("tavily", "tavily_search", "tavily_search web_search search_web look_up", "searches pages | finds pages by words | looks into the web", "query", PAGES),
-    _tool("tavily", "tavily_extract", "tavily_extract extract_pages read_pages page_text", "text of pages by address | reads whole pages | what a page says", "urls", PAGES - {"url"}),
-    _tool("slack", "slack_list_channels", "slack_list_channels list_channels rooms", "channels | names of channels | which rooms there are"),
-    _tool("slack", "slack_post_message", "slack_post_message post_message send_message write_to", "posts to a channel | sends a message | writes into a room", "channel_id text", "post", True),
-    _tool("slack", "slack_get_channel_history", "slack_get_channel_history channel_history messages_in", "messages of a channel | what was posted | reads a room", "channel_id"),
-    _tool("slack", "slack_get_users", "slack_get_users list_users members", "people of the workspace | all users | who is there", "", "title person_name"),
-    _tool("slack", "slack_get_user_profile", "slack_get_user_profile user_profile about_user", "name and title of a user | profile by user id | who a person is", "user_id", "title person_name"),
-    _tool("python", "execute_python", "execute_python run_python python calculate", "runs Python code | Python, gives what is printed | executes a program", "code", "computed"),
-)}
+TOOLS = {
+    tool.tool: tool
+    for tool in (
+        _tool(
+            "polygon",
+            "get_last_trade",
+            "get_last_trade last_trade last_price latest_price",
+            "last price | price of the last trade | what a share cost last",
+            "ticker",
+            "price",
+        ),
+        _tool(
+            "polygon",
+            "get_previous_close_agg",
+            "get_previous_close_agg previous_close day_before close_before",
+            "previous close | close of the day before | yesterday's close",
+            "ticker",
+            "previous",
+        ),
+        _tool(
+            "polygon",
+            "get_aggs",
+            "get_aggs daily_bars price_history day_series",
+            "daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day",
+            "ticker from_ to",
+            BARS,
+        ),
+        _tool(
+            "polygon",
+            "get_ticker_details",
+            "get_ticker_details ticker_details company_details firm_facts",
+            "name, sector, city, employees | facts about a company | where a firm is and how large",
+            "ticker",
+            "city sector employees",
+        ),
+        _tool(
+            "polygon",
+            "list_ticker_news",
+            "list_ticker_news ticker_news headlines_of",
+            "headlines | news titles of a ticker | what was written about it",
+            "ticker limit",
+            "close",
+        ),
+        _tool(
+            "polygon",
+            "get_market_status",
+            "get_market_status market_status is_open",
+            "whether the market is open | state of the exchange | open or closed",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_quote",
+            "fmp_get_quote get_quote quote stock_quote",
+            "price, change, volume | quote of a share | what it costs and trades",
+            "symbol",
+            "price volume",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_company_profile",
+            "fmp_get_company_profile company_profile profile firm_profile",
+            "name, sector, chief executive, city | profile of a company | who runs it and where",
+            "symbol",
+            "city sector ceo",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_income_statement",
+            "fmp_get_income_statement income_statement statements yearly_results",
+            "revenue, costs, net income by year | the last yearly statements | what was earned and spent",
+            "symbol limit",
+            "revenue costs income",
+        ),
+        _tool(
+            "fmp",
+            "fmp_search_ticker",
+            "fmp_search_ticker search_ticker find_symbol symbol_search",
+            "symbol of a company | finds a symbol by name | which symbol a firm has",
+            "query",
+            "symbol",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_market_gainers",
+            "fmp_get_market_gainers market_gainers winners",
+            "largest gains of the day | the best shares | who rose most",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_market_losers",
+            "fmp_get_market_losers market_losers fallers",
+            "largest losses of the day | the worst shares | who fell most",
+        ),
+        _tool(
+            "fmp",
+            "fmp_get_stock_news",
+            "fmp_get_stock_news stock_news month_ends",
+            "closes at the ends of months | headlines by month | how each month ended",
+            "symbol limit",
+            "month_end close",
+        ),
+        _tool(
+            "tavily",
+            "tavily_search",
+            "tavily_search web_search search_web look_up",
+            "searches pages | finds pages by words | looks into the web",
+            "query",
+            PAGES,
+        ),
+        _tool(
+            "tavily",
+            "tavily_extract",
+            "tavily_extract extract_pages read_pages page_text",
+            "text of pages by address | reads whole pages | what a page says",
+            "urls",
+            PAGES - {"url"},
+        ),
+        _tool(
+            "slack",
+            "slack_list_channels",
+            "slack_list_channels list_channels rooms",
+            "channels | names of channels | which rooms there are",
+        ),
+        _tool(
+            "slack",
+            "slack_post_message",
+            "slack_post_message post_message send_message write_to",
+            "posts to a channel | sends a message | writes into a room",
+            "channel_id text",
+            "post",
+            True,
+        ),
+        _tool(
+            "slack",
+            "slack_get_channel_history",
+            "slack_get_channel_history channel_history messages_in",
+            "messages of a channel | what was posted | reads a room",
+            "channel_id",
+        ),
+        _tool(
+            "slack",
+            "slack_get_users",
+            "slack_get_users list_users members",
+            "people of the workspace | all users | who is there",
+            "",
+            "title person_name",
+        ),
+        _tool(
+            "slack",
+            "slack_get_user_profile",
+            "slack_get_user_profile user_profile about_user",
+            "name and title of a user | profile by user id | who a person is",
+            "user_id",
+            "title person_name",
+        ),
+        _tool(
+            "python",
+            "execute_python",
+            "execute_python run_python python calculate",
+            "runs Python code | Python, gives what is printed | executes a program",
+            "code",
+            "computed",
+        ),
+    )
+}
 
 # %% ../../nbs/05_tasks/09_families.ipynb #a1af0bb7
 def coined(rng: random.Random) -> str:
     "An invented name, half of them of everyday words: a model that has only met syllables cannot copy `stock_quote`."
-    return invented(rng) if rng.random() < .5 else "_".join(rng.choice(EVERYDAY) for _ in range(rng.choice((1, 2))))
+    return invented(rng) if rng.random() < 0.5 else "_".join(rng.choice(EVERYDAY) for _ in range(rng.choice((1, 2))))
 
 
 @dataclass(frozen=True)
 class Kind:
     "What can be asked about a company."
+
     phrases: tuple[str, ...]  # with {who} and perhaps {when}; the last one is for evaluation
     words: tuple[str, ...]  # that may stand beside the value
     tools: tuple[str, ...]  # each gives it
@@ -111,26 +276,115 @@ def _kind(phrases: str, words: str, tools: str, when: str = "") -> Kind:
 
 MONEY = "price $ USD dollars"
 KINDS = {
-    "price": _kind("the last price of {who} | the latest price of {who} | what {who} last cost", f"last latest current traded cost {MONEY}", "get_last_trade fmp_get_quote"),
-    "previous": _kind("the previous close of {who} | the day before's close of {who} | the close before the last of {who}", f"previous close closed day before {MONEY}", "get_previous_close_agg"),
-    "open": _kind("the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}", f"open opened opening {MONEY}", "get_aggs", "day"),
-    "high": _kind("the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}", f"high highest top {MONEY}", "get_aggs", "day"),
-    "low": _kind("the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}", f"low lowest bottom {MONEY}", "get_aggs", "day"),
-    "close": _kind("the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}", f"close closed closing {MONEY}", "get_aggs", "day"),
-    "traded": _kind("the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}", "volume shares traded", "get_aggs", "day"),
-    "volume": _kind("the volume of {who} | the traded volume of {who} | how much of {who} was traded last", "volume traded shares", "fmp_get_quote"),
-    "city": _kind("the city of {who} | the home city of {who} | where {who} has its seat", "city home seat based located", "get_ticker_details fmp_get_company_profile"),
-    "sector": _kind("the sector of {who} | the business sector of {who} | what line of business {who} is in", "sector business line", "get_ticker_details fmp_get_company_profile"),
-    "employees": _kind("the employees of {who} | the number of employees of {who} | how many people work for {who}", "employees number people employs work", "get_ticker_details"),
-    "ceo": _kind("the chief executive of {who} | the boss of {who} | who runs {who}", "chief executive CEO boss runs", "fmp_get_company_profile"),
-    "revenue": _kind("the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}", "revenue sales USD $", "fmp_get_income_statement", "year"),
-    "costs": _kind("the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}", "costs expenses spent USD $", "fmp_get_income_statement", "year"),
-    "income": _kind("the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}", "net income result earned USD $", "fmp_get_income_statement", "year"),
-    "month_end": _kind("the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}", f"end ended month close {MONEY}", "fmp_get_stock_news", "month"),
-    "founder": _kind("the founder of {who} | the person who founded {who} | who started {who}", "founder founded started person", "tavily_search"),
-    "founded": _kind("the year in which {who} was founded | the founding year of {who} | when {who} was started", "founded founding year started", "tavily_search"),
-    "finance_chief": _kind("the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}", "finance chief head CFO", "tavily_search"),
-    "street": _kind("the street and number of {who} | the street address of {who} | at which address {who} sits", "street address number seat", "tavily_search"),
+    "price": _kind(
+        "the last price of {who} | the latest price of {who} | what {who} last cost",
+        f"last latest current traded cost {MONEY}",
+        "get_last_trade fmp_get_quote",
+    ),
+    "previous": _kind(
+        "the previous close of {who} | the day before's close of {who} | the close before the last of {who}",
+        f"previous close closed day before {MONEY}",
+        "get_previous_close_agg",
+    ),
+    "open": _kind(
+        "the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}",
+        f"open opened opening {MONEY}",
+        "get_aggs",
+        "day",
+    ),
+    "high": _kind(
+        "the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}",
+        f"high highest top {MONEY}",
+        "get_aggs",
+        "day",
+    ),
+    "low": _kind(
+        "the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}",
+        f"low lowest bottom {MONEY}",
+        "get_aggs",
+        "day",
+    ),
+    "close": _kind(
+        "the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}",
+        f"close closed closing {MONEY}",
+        "get_aggs",
+        "day",
+    ),
+    "traded": _kind(
+        "the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}",
+        "volume shares traded",
+        "get_aggs",
+        "day",
+    ),
+    "volume": _kind(
+        "the volume of {who} | the traded volume of {who} | how much of {who} was traded last",
+        "volume traded shares",
+        "fmp_get_quote",
+    ),
+    "city": _kind(
+        "the city of {who} | the home city of {who} | where {who} has its seat",
+        "city home seat based located",
+        "get_ticker_details fmp_get_company_profile",
+    ),
+    "sector": _kind(
+        "the sector of {who} | the business sector of {who} | what line of business {who} is in",
+        "sector business line",
+        "get_ticker_details fmp_get_company_profile",
+    ),
+    "employees": _kind(
+        "the employees of {who} | the number of employees of {who} | how many people work for {who}",
+        "employees number people employs work",
+        "get_ticker_details",
+    ),
+    "ceo": _kind(
+        "the chief executive of {who} | the boss of {who} | who runs {who}",
+        "chief executive CEO boss runs",
+        "fmp_get_company_profile",
+    ),
+    "revenue": _kind(
+        "the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}",
+        "revenue sales USD $",
+        "fmp_get_income_statement",
+        "year",
+    ),
+    "costs": _kind(
+        "the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}",
+        "costs expenses spent USD $",
+        "fmp_get_income_statement",
+        "year",
+    ),
+    "income": _kind(
+        "the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}",
+        "net income result earned USD $",
+        "fmp_get_income_statement",
+        "year",
+    ),
+    "month_end": _kind(
+        "the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}",
+        f"end ended month close {MONEY}",
+        "fmp_get_stock_news",
+        "month",
+    ),
+    "founder": _kind(
+        "the founder of {who} | the person who founded {who} | who started {who}",
+        "founder founded started person",
+        "tavily_search",
+    ),
+    "founded": _kind(
+        "the year in which {who} was founded | the founding year of {who} | when {who} was started",
+        "founded founding year started",
+        "tavily_search",
+    ),
+    "finance_chief": _kind(
+        "the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}",
+        "finance chief head CFO",
+        "tavily_search",
+    ),
+    "street": _kind(
+        "the street and number of {who} | the street address of {who} | at which address {who} sits",
+        "street address number seat",
+        "tavily_search",
+    ),
 }
 SEARCH_WORDS = {"founder": "founder", "founded": "founded", "finance_chief": "finance chief", "street": "seat street"}
 COLUMNS = {"open": "open", "high": "high", "low": "low", "close": "close", "traded": "volume"}
@@ -144,11 +398,17 @@ def value_of(
     when: str = "",  # the day, month or year that the kind needs
 ) -> str | None:  # None: there is none
     "The true value of a fact, as the tool's JSON prints it."
-    if kind in COLUMNS: return next((str(getattr(bar, COLUMNS[kind])) for bar in world.bars(company.symbol) if bar.day == when), None)
-    if kind in ("revenue", "costs", "income"): return next((str(getattr(row, kind)) for row in world.statements(company.symbol) if str(row.year) == when), None)
-    if kind == "month_end": return str([bar for bar in world.bars(company.symbol) if bar.day.startswith(when)][-1].close)
+    if kind in COLUMNS:
+        return next((str(getattr(bar, COLUMNS[kind])) for bar in world.bars(company.symbol) if bar.day == when), None)
+    if kind in ("revenue", "costs", "income"):
+        return next(
+            (str(getattr(row, kind)) for row in world.statements(company.symbol) if str(row.year) == when), None
+        )
+    if kind == "month_end":
+        return str([bar for bar in world.bars(company.symbol) if bar.day.startswith(when)][-1].close)
     quote = world.quote(company.symbol)
-    if kind in quote: return str(quote[kind])
+    if kind in quote:
+        return str(quote[kind])
     value = getattr(company, kind) if hasattr(company, kind) else getattr(world.backgrounds[company.symbol], kind)
     return None if value is None else str(value)
 
@@ -159,6 +419,7 @@ MAX_OFFERED = 6  # tools of one task, unless its family asks for more
 @dataclass
 class Plan:
     "The content of one task."
+
     question: str
     calls: list[dict]  # as in `tool_sequence`
     values: list[str] | None  # None: it cannot be known, or the state decides
@@ -174,24 +435,38 @@ class Plan:
 @dataclass
 class Fact:
     "A fact of a company, with the call that gives it."
+
     kind: str
     company: Company
     when: str
     value: str
     tool: str  # that the task needs
 
-    def phrase(self, author: "Author", who: str = "") -> str: return author.say(*KINDS[self.kind].phrases).format(who=who or self.company.symbol, when=self.when)
+    def phrase(self, author: "Author", who: str = "") -> str:
+        return author.say(*KINDS[self.kind].phrases).format(who=who or self.company.symbol, when=self.when)
 
     def call(self) -> dict:
         "The call that gives it: with exactly its arguments, or, where these may differ, any that shows the value."
         tool, symbol = TOOLS[self.tool], self.company.symbol
-        given = {"ticker": symbol, "symbol": symbol, "from_": self.when, "to": self.when, "limit": 11 if self.kind == "month_end" else 5, "query": f"{SEARCH_WORDS.get(self.kind, '')} of {self.company.name}"}
+        given = {
+            "ticker": symbol,
+            "symbol": symbol,
+            "from_": self.when,
+            "to": self.when,
+            "limit": 11 if self.kind == "month_end" else 5,
+            "query": f"{SEARCH_WORDS.get(self.kind, '')} of {self.company.name}",
+        }
         call = {"server": tool.server, "tool": tool.tool, "params": {name: given[name] for name in tool.arguments}}
-        return call | {"shows": self.value} if self.tool in ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search") else call
+        return (
+            call | {"shows": self.value}
+            if self.tool in ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search")
+            else call
+        )
 
 
 class Author:
     "Draws what the tasks of one file are about."
+
     def __init__(
         self,
         world: World,
@@ -199,27 +474,42 @@ class Author:
         names: str | Callable,  # how tools are shown: train | held_out | reworded | invented, or a function of a Random
         rng: random.Random,
     ):
-        self.world, self.split, self.names, self.rng, self.held_out = world, split_world(world, split), names, rng, split == "held_out"
+        self.world, self.split, self.names, self.rng, self.held_out = (
+            world,
+            split_world(world, split),
+            names,
+            rng,
+            split == "held_out",
+        )
         own = {company.symbol for company in self.split.companies}
         self.users = [user for i, user in enumerate(world.users) if (i % 3 == 2) == self.held_out]
-        self.towns = [place for place in world.places.values() if all(company.symbol in own for company in world.companies if company.city == place.name)]
+        self.towns = [
+            place
+            for place in world.places.values()
+            if all(company.symbol in own for company in world.companies if company.city == place.name)
+        ]
 
     def say(self, *wordings: str) -> str:
         "One of some wordings; of three and more, the last one is kept for `reworded`."
-        if len(wordings) < 3: return self.rng.choice(wordings)
+        if len(wordings) < 3:
+            return self.rng.choice(wordings)
         return wordings[-1] if self.names == "reworded" else self.rng.choice(wordings[:-1])
 
     def company(self, *others: Company) -> Company:
         "A company of the split, other than those."
-        while (company := self.rng.choice(self.split.companies)) in others: pass
+        while (company := self.rng.choice(self.split.companies)) in others:
+            pass
         return company
 
     def when(self, kind: str) -> str:
         "A day, month or year for a fact."
         match KINDS[kind].when:
-            case "day": return self.rng.choice(self.split.days)
-            case "month": return f"2025-{self.rng.randrange(2, 12):02}"
-            case "year": return self.rng.choice(YEARS)
+            case "day":
+                return self.rng.choice(self.split.days)
+            case "month":
+                return f"2025-{self.rng.randrange(2, 12):02}"
+            case "year":
+                return self.rng.choice(YEARS)
         return ""
 
     def fact(self, kinds: str, company: Company | None = None, when: str = "") -> Fact:
@@ -228,29 +518,50 @@ class Author:
             kind, about = self.rng.choice(kinds.split()), company or self.company()
             day = when or self.when(kind)
             value = value_of(self.world, kind, about, day)
-            if value is not None: return Fact(kind, about, day, value, self.rng.choice(KINDS[kind].tools))
+            if value is not None:
+                return Fact(kind, about, day, value, self.rng.choice(KINDS[kind].tools))
 
-    def ask(self, phrase: str) -> str: return self.say("What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}.").format(phrase) if phrase.startswith("the ") else self.say("Find out {}.", "Tell me {}.", "I need to know {}.").format(phrase)
+    def ask(self, phrase: str) -> str:
+        return (
+            self.say("What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}.").format(phrase)
+            if phrase.startswith("the ")
+            else self.say("Find out {}.", "Tell me {}.", "I need to know {}.").format(phrase)
+        )
 
-    def channel(self) -> str: return f"#{self.rng.choice(self.split.channels)}"
+    def channel(self) -> str:
+        return f"#{self.rng.choice(self.split.channels)}"
 
     def shown(self, options: tuple[str, ...]) -> str:
         "The name of a tool or an argument in one task."
-        if callable(self.names) or self.names == "invented": return (coined if self.names == "invented" else self.names)(self.rng)
+        if callable(self.names) or self.names == "invented":
+            return (coined if self.names == "invented" else self.names)(self.rng)
         return options[-1] if self.names in ("held_out", "reworded") else self.rng.choice(options[:-1])
 
     def shared_names(self) -> dict[str, str]:
-        "One invented name for each argument in all tools of a task, as a server would name them; in half of the tasks none."
-        if self.names in NAMES or self.rng.random() < .5: return {}
-        while len(set((names := {name: self.shown(options) for name, options in ARGUMENTS.items()}).values())) < len(names): pass
+        """One invented name for each argument in all tools of a task, as a server would name them; in half of the tasks
+        none."""
+        if self.names in NAMES or self.rng.random() < 0.5:
+            return {}
+        while len(set((names := {name: self.shown(options) for name, options in ARGUMENTS.items()}).values())) < len(
+            names
+        ):
+            pass
         return names
 
     def offer(self, tool: Tool, shared: dict[str, str]) -> OfferedTool:
         "The tool as one task shows it; `shared` are names of arguments that hold for the whole task."
         arguments: list[str] = []
-        while len(set(arguments)) < len(tool.arguments) or not arguments and tool.arguments: arguments = [shared.get(name) or self.shown(ARGUMENTS[name]) for name in tool.arguments]
+        while len(set(arguments)) < len(tool.arguments) or not arguments and tool.arguments:
+            arguments = [shared.get(name) or self.shown(ARGUMENTS[name]) for name in tool.arguments]
         description = tool.descriptions[-1] if self.names == "reworded" else self.rng.choice(tool.descriptions[:-1])
-        return OfferedTool(tool.server, tool.tool, self.shown(tool.names), description, dict(zip(arguments, tool.arguments)), changes_state=tool.changes_state)
+        return OfferedTool(
+            tool.server,
+            tool.tool,
+            self.shown(tool.names),
+            description,
+            dict(zip(arguments, tool.arguments)),
+            changes_state=tool.changes_state,
+        )
 
     def tools(self, plan: Plan, given: frozenset[str]) -> list[OfferedTool]:
         "The tools that a plan needs, and others that give none of its facts, in random order."
@@ -259,7 +570,8 @@ class Author:
         most = plan.offered or max(len(needed) + 1, self.rng.randint(3, MAX_OFFERED))
         chosen = needed + self.rng.sample(others, min(most - len(needed), len(others)))
         shared, offered = self.shared_names(), []
-        while len({tool.name for tool in offered}) < len(chosen): offered = [self.offer(tool, shared) for tool in chosen]
+        while len({tool.name for tool in offered}) < len(chosen):
+            offered = [self.offer(tool, shared) for tool in chosen]
         return self.rng.sample(offered, len(offered))
 
 
@@ -283,17 +595,30 @@ def _values(author: Author, facts: list[Fact], question: str = "", **more) -> Pl
     phrases = [fact.phrase(author) for fact in facts]
     words = tuple(dict.fromkeys(word for fact in facts for word in KINDS[fact.kind].words))
     named = {f"{fact.kind} {i}": fact.value for i, fact in enumerate(facts, 1)}
-    return Plan(question or author.ask(" and ".join(phrases)), [fact.call() for fact in facts], [fact.value for fact in facts], named, words, **more)
+    return Plan(
+        question or author.ask(" and ".join(phrases)),
+        [fact.call() for fact in facts],
+        [fact.value for fact in facts],
+        named,
+        words,
+        **more,
+    )
 
 
 @family
-def bar_value(author): return _values(author, [author.fact("open high low traded")])
+def bar_value(author):
+    return _values(author, [author.fact("open high low traded")])
+
 
 @family
-def statement(author): return _values(author, [author.fact("revenue costs income")])
+def statement(author):
+    return _values(author, [author.fact("revenue costs income")])
+
 
 @family
-def month_end(author): return _values(author, [author.fact("month_end")])
+def month_end(author):
+    return _values(author, [author.fact("month_end")])
+
 
 @family
 def page_fact(author):
@@ -301,25 +626,36 @@ def page_fact(author):
     fact = author.fact("founder founded finance_chief street")
     return _values(author, [fact], author.ask(fact.phrase(author, fact.company.name)))
 
+
 @family
 def two_facts(author):
     "Two facts of one company, from two servers."
     first = author.fact("previous close employees")
     return _values(author, [first, author.fact("revenue income ceo volume", first.company)])
 
+
 @family
 def two_days(author):
     "One fact of one company on two days."
     first = author.fact("open close high low")
-    while (second := author.fact(first.kind, first.company)).when == first.when: pass
+    while (second := author.fact(first.kind, first.company)).when == first.when:
+        pass
     return _values(author, [first, second])
+
 
 @family
 def two_titles(author):
     "What two people of the workspace do."
     first, second = author.rng.sample(author.users, 2)
     question = author.ask(f"the title of {first['id']} and the title of {second['id']}")
-    return Plan(question, [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)], [first["title"], second["title"]], {"first": first["title"], "second": second["title"]}, ("title", "user"))
+    return Plan(
+        question,
+        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
+        [first["title"], second["title"]],
+        {"first": first["title"], "second": second["title"]},
+        ("title", "user"),
+    )
+
 
 @family
 def compare(author):
@@ -327,10 +663,20 @@ def compare(author):
     first = author.fact("previous volume employees close revenue")
     second = author.fact(first.kind, author.company(first.company), first.when)
     higher = max(first, second, key=lambda fact: float(fact.value))
-    about = KINDS[first.kind].phrases[0].format(who=f"{first.company.symbol} or {second.company.symbol}", when=first.when)
-    plan = _values(author, [first, second], f"Which is higher, {about}? {author.say('Give its symbol, then both values in this order.', 'Answer with the symbol and then the two values.', 'Symbol first, then both figures as named.')}")
+    about = (
+        KINDS[first.kind].phrases[0].format(who=f"{first.company.symbol} or {second.company.symbol}", when=first.when)
+    )
+    plan = _values(
+        author,
+        [first, second],
+        (
+            f"Which is higher, {about}? "
+            f"{author.say('Give its symbol, then both values in this order.', 'Answer with the symbol and then the two values.', 'Symbol first, then both figures as named.')}"  # noqa: E501
+        ),
+    )
     plan.values = [higher.company.symbol, first.value, second.value]
     return plan
+
 
 @family
 def crowded(author):
@@ -338,7 +684,8 @@ def crowded(author):
     return _values(author, [author.fact("price previous volume employees ceo")], offered=10)
 
 # %% ../../nbs/05_tasks/09_families.ipynb #f2625217
-def _symbol(company: Company) -> dict: return call("fmp_search_ticker", query=company.name, shows=company.symbol)
+def _symbol(company: Company) -> dict:
+    return call("fmp_search_ticker", query=company.name, shows=company.symbol)
 
 
 def _named(author: Author, kinds: str) -> Plan:
@@ -349,32 +696,73 @@ def _named(author: Author, kinds: str) -> Plan:
     plan.facts["symbol"] = fact.company.symbol
     return plan
 
-@family
-def named_statement(author): return _named(author, "revenue costs income")
 
 @family
-def named_bar(author): return _named(author, "open high low close traded")
+def named_statement(author):
+    return _named(author, "revenue costs income")
+
+
+@family
+def named_bar(author):
+    return _named(author, "open high low close traded")
+
 
 @family
 def extract_fact(author):
     "A search gives the address of a page, and the page the fact."
     company = author.company()
     more, url = author.world.backgrounds[company.symbol], f"https://companies.example/{company.symbol.lower()}"
-    kind, value = author.rng.choice((("number of shares outstanding", str(company.shares)), ("founder", more.founder), ("founding year", str(more.founded)), ("finance chief", more.finance_chief)))
-    question = author.say("Search for the page of {}, read it, and give the {}.", "Which {1} does the page of {0} state? Find the page and read the whole of it.", "Look up the page of {} and tell me from its text the {}.")
+    kind, value = author.rng.choice(
+        (
+            ("number of shares outstanding", str(company.shares)),
+            ("founder", more.founder),
+            ("founding year", str(more.founded)),
+            ("finance chief", more.finance_chief),
+        )
+    )
+    question = author.say(
+        "Search for the page of {}, read it, and give the {}.",
+        "Which {1} does the page of {0} state? Find the page and read the whole of it.",
+        "Look up the page of {} and tell me from its text the {}.",
+    )
     calls = [call("tavily_search", query=company.name, shows=url), call("tavily_extract", urls=[url], shows=value)]
-    return Plan(question.format(company.name, kind), calls, [value], {"url": url, kind: value}, ("shares", "outstanding", "number", "founder", "founded", "founding", "year", "finance", "chief"))
+    return Plan(
+        question.format(company.name, kind),
+        calls,
+        [value],
+        {"url": url, kind: value},
+        ("shares", "outstanding", "number", "founder", "founded", "founding", "year", "finance", "chief"),
+    )
+
 
 @family
 def person_page(author):
     "The chief executive of a company, and where or when that person was born."
     fact = author.fact("ceo")
     person = author.world.people[fact.value]
-    kind, *values = author.rng.choice((("place of birth", person.birthplace), ("year of birth", str(person.born)), ("place and the year of birth", person.birthplace, str(person.born)), ("first year in the post", str(person.since))))
-    question = author.say("Take the chief executive of {} from its profile and search for that person: give the name and the {}.", "Who runs {} according to its profile, and what is that person's {}? Search for it.", "From the profile of {} take the boss; then look up that person's {}. Name all.")
+    kind, *values = author.rng.choice(
+        (
+            ("place of birth", person.birthplace),
+            ("year of birth", str(person.born)),
+            ("place and the year of birth", person.birthplace, str(person.born)),
+            ("first year in the post", str(person.since)),
+        )
+    )
+    question = author.say(
+        "Take the chief executive of {} from its profile and search for that person: give the name and the {}.",
+        "Who runs {} according to its profile, and what is that person's {}? Search for it.",
+        "From the profile of {} take the boss; then look up that person's {}. Name all.",
+    )
     calls = [fact.call(), call("tavily_search", query=f"{fact.value} born", shows=values[-1])]
     named = {f"{kind} {i}": value for i, value in enumerate(values, 1)}
-    return Plan(question.format(fact.company.symbol, kind), calls, [fact.value, *values], {"ceo": fact.value} | named, ("chief", "executive", "born", "birth", "boss", "runs", "since", *kind.split()))
+    return Plan(
+        question.format(fact.company.symbol, kind),
+        calls,
+        [fact.value, *values],
+        {"ceo": fact.value} | named,
+        ("chief", "executive", "born", "birth", "boss", "runs", "since", *kind.split()),
+    )
+
 
 @family
 def town_page(author):
@@ -384,105 +772,202 @@ def town_page(author):
     told = {"mayor": town.mayor, "region": town.region, "number of inhabitants": str(town.people)}
     kinds = author.rng.sample(list(told), author.rng.choice((1, 2)))
     first = author.fact("city", company)
-    question = author.say("Take the city of {} from its profile and search for its {}. Give all.", "In which city is {} according to its profile, and what is the {} of that city? Search for it.", "From the company facts of {} take the home city; then look up its {}. Name all.")
+    question = author.say(
+        "Take the city of {} from its profile and search for its {}. Give all.",
+        "In which city is {} according to its profile, and what is the {} of that city? Search for it.",
+        "From the company facts of {} take the home city; then look up its {}. Name all.",
+    )
     values, asked = [told[kind] for kind in kinds], " and its ".join(kinds)
     calls = [first.call(), call("tavily_search", query=f"{' and '.join(kinds)} of {town.name}", shows=values[-1])]
-    return Plan(question.format(company.symbol, asked), calls, [town.name, *values], {"city": town.name} | dict(zip(kinds, values)), ("city", "town", "mayor", "region", "inhabitants", "number", "people"))
+    return Plan(
+        question.format(company.symbol, asked),
+        calls,
+        [town.name, *values],
+        {"city": town.name} | dict(zip(kinds, values)),
+        ("city", "town", "mayor", "region", "inhabitants", "number", "people"),
+    )
 
 # %% ../../nbs/05_tasks/09_families.ipynb #0c9aae5a
 ROUNDED = 1e-3  # tolerance of a computed number
 
 
-def _computed(author: Author, facts: list[Fact], expression: str, question: str, what: str, before: list[dict] | None = None) -> Plan | None:
+def _computed(
+    author: Author, facts: list[Fact], expression: str, question: str, what: str, before: list[dict] | None = None
+) -> Plan | None:
     "A plan whose answer is computed from facts; None where rounding to two decimals would matter."
     numbers = [float(fact.value) for fact in facts]
     written = expression.format(*(fact.value for fact in facts))
-    value = eval(expression.format(*numbers), {"__builtins__": {}}, {"sum": sum})  # our own arithmetic on our own numbers
-    if abs(value) < 10: return None
+    value = eval(
+        expression.format(*numbers), {"__builtins__": {}}, {"sum": sum}
+    )  # our own arithmetic on our own numbers
+    if abs(value) < 10:
+        return None
     value = f"{value:.2f}"
-    calls = [*(before or []), *(fact.call() for fact in facts), call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=ROUNDED)]
-    text = question + author.say(" Compute it with Python and round to two decimals.", " Use Python, and give two decimals.", " Let Python do the arithmetic; two decimals.")
+    calls = [
+        *(before or []),
+        *(fact.call() for fact in facts),
+        call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=ROUNDED),
+    ]
+    text = question + author.say(
+        " Compute it with Python and round to two decimals.",
+        " Use Python, and give two decimals.",
+        " Let Python do the arithmetic; two decimals.",
+    )
     named = {f"{fact.kind} {i}": fact.value for i, fact in enumerate(facts, 1)}
-    return Plan(text, calls, [value], named, ("$", "USD", *what.split(), "computed", "rounded", "Python"), tolerance=ROUNDED)
+    return Plan(
+        text, calls, [value], named, ("$", "USD", *what.split(), "computed", "rounded", "Python"), tolerance=ROUNDED
+    )
 
 
 def _try(make: Callable[[], Plan | None]) -> Plan:
     "The first plan that can be made."
-    while (plan := make()) is None: pass
+    while (plan := make()) is None:
+        pass
     return plan
+
 
 @family
 def difference(author):
     "How far apart two figures are."
+
     def make():
         first = author.fact("price previous close employees")
         second = author.fact(first.kind, author.company(first.company), first.when)
         first, second = sorted((first, second), key=lambda fact: -float(fact.value))
-        question = author.say("What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?").format(first.phrase(author), second.phrase(author))
+        question = author.say(
+            "What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?"
+        ).format(first.phrase(author), second.phrase(author))
         return _computed(author, [first, second], "{} - {}", question, "difference minus exceeds")
+
     return _try(make)
+
 
 @family
 def total(author):
     "Three figures added up."
+
     def make():
         first = author.fact("price previous employees volume")
         second = author.fact(first.kind, author.company(first.company))
         third = author.fact(first.kind, author.company(first.company, second.company))
-        question = author.say("What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?")
-        return _computed(author, [first, second, third], "{} + {} + {}", question.format(first.phrase(author), second.phrase(author), third.phrase(author)), "sum total together")
+        question = author.say(
+            "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
+        )
+        return _computed(
+            author,
+            [first, second, third],
+            "{} + {} + {}",
+            question.format(first.phrase(author), second.phrase(author), third.phrase(author)),
+            "sum total together",
+        )
+
     return _try(make)
+
 
 @family
 def average_close(author):
     "The mean of some days' closing prices, from one call."
     company, start = author.company(), author.rng.randrange(len(TRADING_DAYS) - 5)
-    days = [day for day in TRADING_DAYS[start:start + 5]]
+    days = [day for day in TRADING_DAYS[start : start + 5]]
     closes = [bar.close for bar in author.world.bars(company.symbol) if bar.day in days]
     value = f"{sum(closes) / 5:.2f}"
-    question = author.say("What is the average closing price of {} from {} to {}?", "Give the mean close of {} between {} and {}.", "On average, at what price did {} close from {} to {}?").format(company.symbol, days[0], days[-1])
-    calls = [call("get_aggs", ticker=company.symbol, from_=days[0], to=days[-1]), call("execute_python", code=f"print(round(sum({closes}) / 5, 2))", shows=float(value), tolerance=ROUNDED)]
+    question = author.say(
+        "What is the average closing price of {} from {} to {}?",
+        "Give the mean close of {} between {} and {}.",
+        "On average, at what price did {} close from {} to {}?",
+    ).format(company.symbol, days[0], days[-1])
+    calls = [
+        call("get_aggs", ticker=company.symbol, from_=days[0], to=days[-1]),
+        call("execute_python", code=f"print(round(sum({closes}) / 5, 2))", shows=float(value), tolerance=ROUNDED),
+    ]
     facts = {"first close": str(closes[0]), "last close": str(closes[-1])}
-    return Plan(question + " Compute it with Python and round to two decimals.", calls, [value], facts, ("average", "mean", "close", "$", "USD"), tolerance=ROUNDED)
+    return Plan(
+        question + " Compute it with Python and round to two decimals.",
+        calls,
+        [value],
+        facts,
+        ("average", "mean", "close", "$", "USD"),
+        tolerance=ROUNDED,
+    )
+
 
 @family
 def margin(author):
     "What part of the revenue the costs are."
+
     def make():
         costs = author.fact("costs")
         revenue = author.fact("revenue", costs.company, costs.when)
-        question = author.say("What share of the revenue of {} in {} were its costs, in per cent?", "Give the costs of {} in {} as a percentage of its revenue.", "Of what {} took in during {}, how many per cent went into costs?").format(costs.company.symbol, costs.when)
-        plan = _computed(author, [costs, revenue], "100 * {} / {}", question + " Write a plain number.", "per cent percent share costs")
-        if plan: del plan.calls[1]  # one statement gives both
+        question = author.say(
+            "What share of the revenue of {} in {} were its costs, in per cent?",
+            "Give the costs of {} in {} as a percentage of its revenue.",
+            "Of what {} took in during {}, how many per cent went into costs?",
+        ).format(costs.company.symbol, costs.when)
+        plan = _computed(
+            author,
+            [costs, revenue],
+            "100 * {} / {}",
+            question + " Write a plain number.",
+            "per cent percent share costs",
+        )
+        if plan:
+            del plan.calls[1]  # one statement gives both
         return plan
+
     return _try(make)
+
 
 @family
 def growth(author):
     "By how much the revenue changed from one year to another."
+
     def make():
         early, late = sorted(author.rng.sample(YEARS, 2))
         before = author.fact("revenue", when=early)
         after = author.fact("revenue", before.company, late)
-        question = author.say("By how many per cent did the revenue of {} change from {} to {}?", "Give the growth of the revenue of {} from {} to {} in per cent.", "How did the sales of {} develop from {} to {}, in per cent?").format(before.company.symbol, early, late)
-        plan = _computed(author, [after, before], "100 * ({} - {}) / {2}".replace("{2}", before.value), question + " Write a plain number.", "per cent percent growth change revenue")
-        if plan: del plan.calls[1]
+        question = author.say(
+            "By how many per cent did the revenue of {} change from {} to {}?",
+            "Give the growth of the revenue of {} from {} to {} in per cent.",
+            "How did the sales of {} develop from {} to {}, in per cent?",
+        ).format(before.company.symbol, early, late)
+        plan = _computed(
+            author,
+            [after, before],
+            "100 * ({} - {}) / {2}".replace("{2}", before.value),
+            question + " Write a plain number.",
+            "per cent percent growth change revenue",
+        )
+        if plan:
+            del plan.calls[1]
         return plan
+
     return _try(make)
+
 
 @family
 def holding(author):
     "What a number of shares is worth."
     count, fact = author.rng.randrange(12, 400), author.fact("price previous")
-    question = author.say("What are {} shares worth at {}?", "Give the value of {} shares at {}.", "Somebody holds {} shares; how much is that at {}?").format(count, fact.phrase(author))
+    question = author.say(
+        "What are {} shares worth at {}?",
+        "Give the value of {} shares at {}.",
+        "Somebody holds {} shares; how much is that at {}?",
+    ).format(count, fact.phrase(author))
     return _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares"))
+
 
 @family
 def named_holding(author):
     "The same of a company that the question names."
     count, fact = author.rng.randrange(12, 400), author.fact("price previous")
-    question = author.say("What are {} shares worth at {}?", "Give the value of {} shares at {}.", "Somebody holds {} shares; how much is that at {}?").format(count, fact.phrase(author, fact.company.name))
-    plan = _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares", [_symbol(fact.company)]))
+    question = author.say(
+        "What are {} shares worth at {}?",
+        "Give the value of {} shares at {}.",
+        "Somebody holds {} shares; how much is that at {}?",
+    ).format(count, fact.phrase(author, fact.company.name))
+    plan = _try(
+        lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares", [_symbol(fact.company)])
+    )
     plan.facts["symbol"] = fact.company.symbol
     return plan
 
@@ -495,6 +980,7 @@ def _posted(author: Author, plan: Plan, what: str) -> Plan:
     plan.channel, plan.contains, plan.values = channel, tuple(plan.values), None
     return plan
 
+
 @family
 def post_two(author):
     "Two figures in one message."
@@ -502,6 +988,7 @@ def post_two(author):
     second = author.fact("employees ceo volume revenue", author.company(first.company))
     plan = _values(author, [first, second])
     return _posted(author, plan, f"{first.phrase(author)} and {second.phrase(author)}")
+
 
 @family
 def post_named(author):
@@ -512,44 +999,78 @@ def post_named(author):
     plan.facts["symbol"] = fact.company.symbol
     return _posted(author, plan, fact.phrase(author, fact.company.name))
 
+
 @family
 def post_page(author):
     "A fact of a page."
     fact = author.fact("founder founded finance_chief street")
     return _posted(author, _values(author, [fact]), fact.phrase(author, fact.company.name))
 
+
 @family
 def post_computed(author):
     "A sum of two figures."
+
     def make():
         first = author.fact("price previous employees")
         second = author.fact(first.kind, author.company(first.company))
         plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
-        return plan and _posted(author, plan, f"the sum of {first.phrase(author)} and {second.phrase(author)}, computed with Python and rounded to two decimals,")
+        return plan and _posted(
+            author,
+            plan,
+            (
+                f"the sum of {first.phrase(author)} and {second.phrase(author)}, computed with Python and rounded to "
+                "two decimals,"
+            ),
+        )
+
     return _try(make)
+
 
 @family
 def portfolio_post(author):
     "Six calls on four servers: two symbols, two prices, their sum, a message."
+
     def make():
         first = author.fact("price")
         second = author.fact("price", author.company(first.company))
-        plan = _computed(author, [first, second], "{} + {}", "", "sum total together", [_symbol(first.company), _symbol(second.company)])
-        if plan is None: return None
+        plan = _computed(
+            author,
+            [first, second],
+            "{} + {}",
+            "",
+            "sum total together",
+            [_symbol(first.company), _symbol(second.company)],
+        )
+        if plan is None:
+            return None
         plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
-        return _posted(author, plan, f"the sum of {first.phrase(author, first.company.name)} and {second.phrase(author, second.company.name)}, computed with Python and rounded to two decimals,")
+        return _posted(
+            author,
+            plan,
+            (
+                f"the sum of {first.phrase(author, first.company.name)} and "
+                f"{second.phrase(author, second.company.name)}, computed with Python and rounded to two decimals,"
+            ),
+        )
+
     return _try(make)
 
 # %% ../../nbs/05_tasks/09_families.ipynb #97783db0
 def _again(plan: Plan, i: int) -> Plan:
     "The plan, with a tool that refuses its first call."
     plan.fails_first = plan.calls[i]["tool"]
-    failed = {name: part for name, part in plan.calls[i].items() if name not in ("shows", "tolerance")} | {"expect_error": True}
+    failed = {name: part for name, part in plan.calls[i].items() if name not in ("shows", "tolerance")} | {
+        "expect_error": True
+    }
     plan.calls.insert(i, failed)
     return plan
 
+
 @family
-def retry(author): return _again(_values(author, [author.fact("price previous employees ceo volume")]), 0)
+def retry(author):
+    return _again(_values(author, [author.fact("price previous employees ceo volume")]), 0)
+
 
 @family
 def retry_post(author):
@@ -557,15 +1078,21 @@ def retry_post(author):
     fact = author.fact("price previous employees ceo")
     return _posted(author, _again(_values(author, [fact]), 0), fact.phrase(author))
 
+
 @family
 def second_symbol(author):
     "The first symbol is not listed."
     fact, wrong = author.fact("price previous volume employees ceo"), author.rng.choice(author.split.unlisted)
-    both = author.say("{0}; if that symbol is not listed, take {1} instead.", "{0} - or of {1}, should there be no such symbol.", "{0}. Where the symbol does not exist, the old one is {1}.")
+    both = author.say(
+        "{0}; if that symbol is not listed, take {1} instead.",
+        "{0} - or of {1}, should there be no such symbol.",
+        "{0}. Where the symbol does not exist, the old one is {1}.",
+    )
     refused = Fact(fact.kind, Company(wrong, "", "", None, "", 0, 0), fact.when, "", fact.tool)
     plan = _values(author, [fact], both.format(author.ask(refused.phrase(author)).rstrip("?."), fact.company.symbol))
     plan.calls.insert(0, refused.call() | {"expect_error": True})
     return plan
+
 
 @family
 def other_channel(author):
@@ -574,8 +1101,14 @@ def other_channel(author):
     plan = _posted(author, _values(author, [fact]), fact.phrase(author))
     closed = author.rng.choice(("#payroll", "#board"))
     what = fact.phrase(author)
-    plan.question = author.say("Post {} to {}; if that is refused, to {}.", "Send {} to {}, or to {} where that does not work.", "Let {1} know {0}; failing that, {2}.").format(what, closed, plan.channel)
-    plan.calls.insert(-1, plan.calls[-1] | {"params": plan.calls[-1]["params"] | {"channel_id": closed}, "expect_error": True})
+    plan.question = author.say(
+        "Post {} to {}; if that is refused, to {}.",
+        "Send {} to {}, or to {} where that does not work.",
+        "Let {1} know {0}; failing that, {2}.",
+    ).format(what, closed, plan.channel)
+    plan.calls.insert(
+        -1, plan.calls[-1] | {"params": plan.calls[-1]["params"] | {"channel_id": closed}, "expect_error": True}
+    )
     return plan
 
 # %% ../../nbs/05_tasks/09_families.ipynb #75022afc
@@ -588,6 +1121,7 @@ def _without_value(calls: list[dict]) -> list[dict]:
     "The same calls where the last one shows no value."
     return [*calls[:-1], {name: part for name, part in calls[-1].items() if name != "shows"}]
 
+
 @family
 def no_such_year(author):
     "A year for which there is no statement."
@@ -598,39 +1132,63 @@ def no_such_year(author):
     missing = Fact(fact.kind, other, year, "", fact.tool)
     return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
 
+
 @family
 def closed_day(author):
     "A day on which the exchange was closed."
     fact, ask = author.fact("close open high low"), author.say("What is {}?", "Give {}.", "Tell me {}.")
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     day = date.fromisoformat(author.rng.choice(author.split.days))
-    while day.weekday() < 5: day += timedelta(days=1)
+    while day.weekday() < 5:
+        day += timedelta(days=1)
     missing = Fact(fact.kind, author.company(fact.company), str(day), "", fact.tool)
     return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
+
 
 @family
 def no_such_person(author):
     "One of two people is not in the workspace."
     first, second = author.rng.sample(author.users, 2)
     stranger, ask = f"U{author.rng.randrange(300, 999)}", author.say("What is {}?", "Give {}.", "Tell me {}.")
-    def plan(ids): return ask.format(f"the title of {ids[0]} and the title of {ids[1]}")
-    known = Plan(plan([first["id"], second["id"]]), [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)], [first["title"], second["title"]], {"first": first["title"], "second": second["title"]}, ("title", "user"))
+
+    def plan(ids):
+        return ask.format(f"the title of {ids[0]} and the title of {ids[1]}")
+
+    known = Plan(
+        plan([first["id"], second["id"]]),
+        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
+        [first["title"], second["title"]],
+        {"first": first["title"], "second": second["title"]},
+        ("title", "user"),
+    )
     calls = [known.calls[0], call("slack_get_user_profile", user_id=stranger, expect_error=True)]
     return _unknown(known, calls, plan([first["id"], stranger])), known
+
 
 @family
 def vacant_post(author):
     "Two companies by their names; the post of chief executive of one of them is vacant."
     vacant = author.rng.choice([company for company in author.split.companies if company.ceo is None])
     first, second = author.fact("ceo"), author.fact("ceo")
-    if first.company == second.company: return vacant_post(author)
+    if first.company == second.company:
+        return vacant_post(author)
     ask, phrase = author.say("What is {}?", "Give {}.", "Tell me {}."), author.say(*KINDS["ceo"].phrases)
-    def question(*companies): return ask.format(" and ".join(phrase.format(who=company.name) for company in companies))
+
+    def question(*companies):
+        return ask.format(" and ".join(phrase.format(who=company.name) for company in companies))
+
     missing = Fact("ceo", vacant, "", "", first.tool)
     found = [_symbol(first.company), first.call()]
     words = KINDS["ceo"].words
-    known = Plan(question(first.company, second.company), [*found, _symbol(second.company), second.call()], [first.value, second.value], {"first": first.value, "second": second.value}, words)
+    known = Plan(
+        question(first.company, second.company),
+        [*found, _symbol(second.company), second.call()],
+        [first.value, second.value],
+        {"first": first.value, "second": second.value},
+        words,
+    )
     return _unknown(known, [*found, _symbol(vacant), missing.call()], question(first.company, vacant)), known
+
 
 @family
 def no_such_company(author):
@@ -643,20 +1201,51 @@ def no_such_company(author):
     return _unknown(known, [search], ask.format(phrase.format(who=name))), known
 
 # %% ../../nbs/05_tasks/09_families.ipynb #3c4f0f41
-def _task(plan: Plan, author: Author, family: str, task_id: str, source: str, given: frozenset[str], pair: str = "") -> Task:
+def _task(
+    plan: Plan, author: Author, family: str, task_id: str, source: str, given: frozenset[str], pair: str = ""
+) -> Task:
     "The task of a plan, with an id, a prompt and limits."
     calls = [call | {"step": i} for i, call in enumerate(plan.calls, 1)]
     tools = author.tools(plan, given)
-    if plan.fails_first: tools = [OfferedTool(**vars(tool) | {"fails_first": 1}) if tool.tool == plan.fails_first else tool for tool in tools]
+    if plan.fails_first:
+        tools = [
+            OfferedTool(**vars(tool) | {"fails_first": 1}) if tool.tool == plan.fails_first else tool for tool in tools
+        ]
     kind = "state" if plan.channel else "unknown" if plan.values is None else "answer"
-    success = {"kind": kind, "words": list(plan.words), "evidence": True} | ({"values": plan.values} if kind == "answer" else {}) | ({"tolerance": plan.tolerance} if plan.tolerance else {})
-    check = {"server": "slack", "tool": "slack_get_channel_history", "params": {"channel_id": plan.channel}, "write_tool": "slack_post_message", "contains": list(plan.contains)} if plan.channel else None
+    success = (
+        {"kind": kind, "words": list(plan.words), "evidence": True}
+        | ({"values": plan.values} if kind == "answer" else {})
+        | ({"tolerance": plan.tolerance} if plan.tolerance else {})
+    )
+    check = (
+        {
+            "server": "slack",
+            "tool": "slack_get_channel_history",
+            "params": {"channel_id": plan.channel},
+            "write_tool": "slack_post_message",
+            "contains": list(plan.contains),
+        }
+        if plan.channel
+        else None
+    )
     complexity = "simple" if len(calls) < 2 else "moderate" if len(calls) < 4 else "complex"
     most = max(COMPLEXITIES[complexity], len(calls) + 3)
     answer = {"unknown": "unknown", "state": "done"}.get(kind) or "; ".join(plan.values)
-    return Task(task_id=task_id, family=family, complexity=complexity, prompt=make_prompt(tools, plan.question), max_turns=most, success=success, tool_sequence=calls,
-                limits={"max_servers": len({tool.server for tool in tools}), "max_tools": len(tools)}, final_reference={"answer_text": answer, "facts": plan.facts}, tools=tools,
-                state_check=check, data_source=source, pair=pair)
+    return Task(
+        task_id=task_id,
+        family=family,
+        complexity=complexity,
+        prompt=make_prompt(tools, plan.question),
+        max_turns=most,
+        success=success,
+        tool_sequence=calls,
+        limits={"max_servers": len({tool.server for tool in tools}), "max_tools": len(tools)},
+        final_reference={"answer_text": answer, "facts": plan.facts},
+        tools=tools,
+        state_check=check,
+        data_source=source,
+        pair=pair,
+    )
 
 
 def write_families(
@@ -664,7 +1253,9 @@ def write_families(
     counts: dict[str, int],  # family -> how many tasks, or pairs
     *,
     split: str = "train",  # train | held_out
-    names: str | Callable = "train",  # train | held_out | reworded (names, descriptions and questions) | invented, or a function that makes a name
+    names: str
+    # train | held_out | reworded (names, descriptions and questions) | invented, or a function that makes a name
+    | Callable = "train",
     source: str = "mcp_grpo/families",  # data_source of the rows
     seed: int = 0,
 ) -> list[Task]:  # no question twice, and no other wording of the same calls
@@ -675,18 +1266,33 @@ def write_families(
         made = tries = 0
         while made < wanted:
             tries += 1
-            if tries > 50 * wanted + 1000: raise TaskError(f"the family {family} has {made} different tasks in this world, not {wanted}: ask for fewer, or leave the family out.")
+            if tries > 50 * wanted + 1000:
+                raise TaskError(
+                    f"the family {family} has {made} different tasks in this world, not {wanted}: ask for fewer, "
+                    "or leave the family out."
+                )
             plans = FAMILIES[family](author)
             plans = plans if isinstance(plans, tuple) else (plans,)
-            given = frozenset(sum((tuple(GIVEN.get(call["tool"], TOOLS[call["tool"]].gives)) for plan in plans for call in plan.calls), ()))
+            given = frozenset(
+                sum(
+                    (
+                        tuple(GIVEN.get(call["tool"], TOOLS[call["tool"]].gives))
+                        for plan in plans
+                        for call in plan.calls
+                    ),
+                    (),
+                )
+            )
             stem = f"{source.split('/')[-1]}-{family}-{made:04d}"
             pair, state = (stem, rng.getstate()) if len(plans) > 1 else ("", None)
             drafts = []
             for plan, letter in zip(plans, "ab"):
-                if state: rng.setstate(state)  # twins are offered the same tools
+                if state:
+                    rng.setstate(state)  # twins are offered the same tools
                 drafts.append(_task(plan, author, family, stem + letter if pair else stem, source, given, pair))
             keys = {key for task in drafts for key in (task.question, same_task(task))}
-            if asked & keys: continue
+            if asked & keys:
+                continue
             asked |= keys
             tasks += drafts
             made += 1
@@ -705,15 +1311,29 @@ def write_splits(
     chosen = families or [*RULES, *FAMILIES]
 
     def write(count: int, **how) -> list[Task]:
-        if not count: return []
+        if not count:
+            return []
         own, rules = ({name: count for name in chosen if name in known} for known in (FAMILIES, RULES))
-        return write_families(world, own, seed=seed, **how) + (make_tasks(world, rules, seed=seed, **how) if rules else [])
+        return write_families(world, own, seed=seed, **how) + (
+            make_tasks(world, rules, seed=seed, **how) if rules else []
+        )
 
     strange = round(each * renamed)
-    train = write(each - strange, source="mcp_grpo/families") + write(strange, names=coined, source="mcp_grpo/families-invented")
+    train = write(each - strange, source="mcp_grpo/families") + write(
+        strange, names=coined, source="mcp_grpo/families-invented"
+    )
     third, own = held_out // 3, [name for name in chosen if name in FAMILIES]
-    validation = write(held_out - 2 * third, split="held_out", source="mcp_grpo/families-heldout") + write(third, split="held_out", names="held_out", source="mcp_grpo/families-renamed")
-    return train, validation + write_families(world, dict.fromkeys(own, third), split="held_out", names="reworded", seed=seed, source="mcp_grpo/families-reworded")
+    validation = write(held_out - 2 * third, split="held_out", source="mcp_grpo/families-heldout") + write(
+        third, split="held_out", names="held_out", source="mcp_grpo/families-renamed"
+    )
+    return train, validation + write_families(
+        world,
+        dict.fromkeys(own, third),
+        split="held_out",
+        names="reworded",
+        seed=seed,
+        source="mcp_grpo/families-reworded",
+    )
 
 
 RULES = ("lookup", "two_lookups", "chain", "post", "unanswerable")  # the families of `tasks.rules`

@@ -23,12 +23,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, one_of, plural, records_of, whole_arguments
+from mcp_grpo.tasks.catalog import (
+    Catalog,
+    Changer,
+    Field,
+    Key,
+    Reader,
+    Seen,
+    Thing,
+    article,
+    one_of,
+    plural,
+    records_of,
+    whole_arguments,
+)
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
 class Step:
     "A call that a question needs."
+
     server: str
     tool: str
     params: str  # JSON, with sorted keys
@@ -37,6 +51,7 @@ class Step:
 @dataclass(frozen=True)
 class Phrase:
     "A thing that a question speaks of: how it can be named, and the calls that lead to its record."
+
     texts: tuple[str, ...]  # ways to name it
     steps: tuple[Step, ...]
     record: dict = dataclasses.field(hash=False)
@@ -49,6 +64,7 @@ class Phrase:
 @dataclass(frozen=True)
 class Group:
     "Several things of one result."
+
     texts: tuple[str, ...]
     steps: tuple[Step, ...]
     records: tuple[dict, ...] = dataclasses.field(hash=False)
@@ -71,19 +87,34 @@ def is_birth(field: Field) -> bool:
 
 def is_folder(record: dict) -> bool:
     "Return whether a record says of itself that it is a folder."
-    return any(str(value).casefold() in ("directory", "dir", "folder") or value in (True, "true") and set(words_of(path)) & FOLDER_WORDS for path, value in record.items())
+    return any(
+        str(value).casefold() in ("directory", "dir", "folder")
+        or value in (True, "true")
+        and set(words_of(path)) & FOLDER_WORDS
+        for path, value in record.items()
+    )
 
 
-def possessive(text: str) -> str: return text + ("'" if text.endswith("s") and " " not in text else "'s")
+def possessive(text: str) -> str:
+    return text + ("'" if text.endswith("s") and " " not in text else "'s")
 
 
 def belonging(owners: Iterable[str], what: str) -> tuple[str, ...]:
     "Return the ways to name what belongs to somebody: Bo Kral's newest ticket, the newest ticket of Bo Kral."
-    return tuple(text for owner in owners for text in ((f"{possessive(owner)} {what}",) if simple(owner) else ()) + (f"the {what} of {owner}",))
+    return tuple(
+        text
+        for owner in owners
+        for text in ((f"{possessive(owner)} {what}",) if simple(owner) else ()) + (f"the {what} of {owner}",)
+    )
 
 
 HOLDERS = {  # relation -> ways to name whoever stands in it to {x}
-    "agent": ("whoever handles {x}", "the agent who handles {x}", "whoever is looking after {x}", "whoever works on {x}"),
+    "agent": (
+        "whoever handles {x}",
+        "the agent who handles {x}",
+        "whoever is looking after {x}",
+        "whoever works on {x}",
+    ),
     "assignee": ("whoever works on {x}", "the person working on {x}", "the one who handles {x}"),
     "customer": ("the customer behind {x}", "the customer who sent in {x}", "the customer with {x}"),
     "user": ("the user behind {x}", "the user with {x}"),
@@ -97,32 +128,66 @@ HOLDERS = {  # relation -> ways to name whoever stands in it to {x}
 }
 YOUNGEST = ("youngest",)
 NEWEST, OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")
-MOST = {"price": "dearest", "cost": "most expensive", "pages": "longest", "minutes": "longest", "duration": "longest", "length": "longest", "size": "largest", "rating": "best-rated", "population": "largest"}
-LEAST = {"price": "cheapest", "cost": "cheapest", "pages": "shortest", "minutes": "shortest", "duration": "shortest", "length": "shortest", "size": "smallest", "rating": "worst-rated", "population": "smallest"}
+MOST = {
+    "price": "dearest",
+    "cost": "most expensive",
+    "pages": "longest",
+    "minutes": "longest",
+    "duration": "longest",
+    "length": "longest",
+    "size": "largest",
+    "rating": "best-rated",
+    "population": "largest",
+}
+LEAST = {
+    "price": "cheapest",
+    "cost": "cheapest",
+    "pages": "shortest",
+    "minutes": "shortest",
+    "duration": "shortest",
+    "length": "shortest",
+    "size": "smallest",
+    "rating": "worst-rated",
+    "population": "smallest",
+}
 
 
 class Phrases:
     "Everything that can be spoken of, from the calls that were made."
+
     def __init__(self, catalog: Catalog, seen: Iterable[Seen]):
         self.catalog = catalog
         self.calls = {(call.server, call.tool, json.dumps(call.params, sort_keys=True)): call for call in seen}
         self.names = self._names()
 
     def _names(self) -> dict[tuple[str, str], set]:
-        "Return for each (noun, name) the different ids that bear it, so that a name that two things share is not taken for one of them."
+        """Return for each (noun, name) the different ids that bear it, so that a name that two things share is not
+        taken for one of them."""
         found = defaultdict(set)
         for reader in self.catalog.readers:
             thing = self.catalog.thing(reader.gives)
-            names, ids = ([field.path for field in thing.fields if field.kind == kind and not field.refers] for kind in ("name", "id"))
+            names, ids = (
+                [field.path for field in thing.fields if field.kind == kind and not field.refers]
+                for kind in ("name", "id")
+            )
             for call in self.calls_of(reader):
                 for record in records_of(reader, call):
                     for path in names:
-                        if path in record: found[thing.noun, str(record[path]).casefold()].add(str(record.get(ids[0])) if ids else json.dumps(record, sort_keys=True))
+                        if path in record:
+                            found[thing.noun, str(record[path]).casefold()].add(
+                                str(record.get(ids[0])) if ids else json.dumps(record, sort_keys=True)
+                            )
         return found
 
     def calls_of(self, reader: Reader) -> list[Seen]:
         "Return the calls of a reader whose result is whole and which give just the arguments it needs."
-        return [call for (server, tool, _), call in self.calls.items() if (server, tool) == (reader.server, reader.tool) and call.given.keys() == reader.takes.keys() | reader.fixed.keys() and call.whole]
+        return [
+            call
+            for (server, tool, _), call in self.calls.items()
+            if (server, tool) == (reader.server, reader.tool)
+            and call.given.keys() == reader.takes.keys() | reader.fixed.keys()
+            and call.whole
+        ]
 
     def known(self) -> Iterator[Phrase]:
         "Yield what whoever asks knows by its id or its name."
@@ -130,8 +195,23 @@ class Phrases:
             if reader.key is None:
                 for call in self.calls_of(reader) if reader.items is None else ():
                     if full := by_full_name(call.given):
-                        if found := records_of(reader, call): yield Phrase((full,), (step_of(call),), found[0], reader, tuple(str(value) for value in call.given.values()))
-                    elif len(found := records_of(reader, call)) == 1: yield Phrase((described({name: call.given[name] for name in reader.takes}),), (step_of(call),), found[0], reader, tuple(str(call.given[name]) for name in reader.takes), plain=True)
+                        if found := records_of(reader, call):
+                            yield Phrase(
+                                (full,),
+                                (step_of(call),),
+                                found[0],
+                                reader,
+                                tuple(str(value) for value in call.given.values()),
+                            )
+                    elif len(found := records_of(reader, call)) == 1:
+                        yield Phrase(
+                            (described({name: call.given[name] for name in reader.takes}),),
+                            (step_of(call),),
+                            found[0],
+                            reader,
+                            tuple(str(call.given[name]) for name in reader.takes),
+                            plain=True,
+                        )
                 continue
             argument, key = reader.key
             thing = self.catalog.thing(reader.gives)
@@ -139,149 +219,356 @@ class Phrases:
                 given, found = str(call.given[argument]), records_of(reader, call)
                 if key.by == "name":
                     names = [field.path for field in thing.fields if field.kind == "name"]
-                    found = [record for record in found if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)]
-                    if not names and reader.items is None: found = records_of(reader, call)  # the result does not repeat the name
-                    if len(self.names[thing.noun, given.casefold()]) > 1: continue
-                if len(found) != 1 or key.by == "id" and reader.items is not None: continue
-                yield Phrase(called(thing, given, key.by) if key.by == "name" or key.thing == reader.gives else called(Thing(noun=key.thing, plural=""), given, "id"), (step_of(call),), found[0], reader, (given,))
+                    found = [
+                        record
+                        for record in found
+                        if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)
+                    ]
+                    if not names and reader.items is None:
+                        found = records_of(reader, call)  # the result does not repeat the name
+                    if len(self.names[thing.noun, given.casefold()]) > 1:
+                        continue
+                if len(found) != 1 or key.by == "id" and reader.items is not None:
+                    continue
+                yield Phrase(
+                    called(thing, given, key.by)
+                    if key.by == "name" or key.thing == reader.gives
+                    else called(Thing(noun=key.thing, plural=""), given, "id"),
+                    (step_of(call),),
+                    found[0],
+                    reader,
+                    (given,),
+                )
 
     def groups(self, of: Phrase | None = None) -> Iterator[Group]:
         "Yield the lists that belong to a thing, or those that a tool gives without being told anything."
         if of is None:
             for reader in self.catalog.readers:
-                for call in self.calls_of(reader) if reader.takes and reader.key is None and reader.items is not None else ():
+                for call in (
+                    self.calls_of(reader) if reader.takes and reader.key is None and reader.items is not None else ()
+                ):
                     given = {name: call.given[name] for name in reader.takes}
-                    where = "in " + str(next(iter(given.values()))) if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS) else described(given)
-                    if records := records_of(reader, call): yield Group((where,), (step_of(call),), tuple(records), reader, tuple(str(call.given[name]) for name in reader.takes), plain=True)
-                for call in self.calls_of(reader) if not reader.takes and reader.items is not None and reader.gives else ():
-                    if records := records_of(reader, call): yield Group((f"the {self.catalog.thing(reader.gives).plural}",), (step_of(call),), tuple(records), reader)
+                    where = (
+                        "in " + str(next(iter(given.values())))
+                        if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS)
+                        else described(given)
+                    )
+                    if records := records_of(reader, call):
+                        yield Group(
+                            (where,),
+                            (step_of(call),),
+                            tuple(records),
+                            reader,
+                            tuple(str(call.given[name]) for name in reader.takes),
+                            plain=True,
+                        )
+                for call in (
+                    self.calls_of(reader) if not reader.takes and reader.items is not None and reader.gives else ()
+                ):
+                    if records := records_of(reader, call):
+                        yield Group(
+                            (f"the {self.catalog.thing(reader.gives).plural}",),
+                            (step_of(call),),
+                            tuple(records),
+                            reader,
+                        )
             return
         for reader in self.catalog.readers:  # lists that its own record holds
-            if (reader.server, reader.tool) != (of.reader.server, of.reader.tool) or reader.items is None or of.reader.items is not None: continue
-            call = self.calls[of.steps[-1].server, of.steps[-1].tool, json.dumps(json.loads(of.steps[-1].params), sort_keys=True)]
-            if records := records_of(reader, call): yield Group(belonging(of.texts, self.catalog.thing(reader.gives).plural), of.steps, tuple(records), reader, of.stated, of.texts, of.earlier)
+            if (
+                (reader.server, reader.tool) != (of.reader.server, of.reader.tool)
+                or reader.items is None
+                or of.reader.items is not None
+            ):
+                continue
+            call = self.calls[
+                of.steps[-1].server, of.steps[-1].tool, json.dumps(json.loads(of.steps[-1].params), sort_keys=True)
+            ]
+            if records := records_of(reader, call):
+                yield Group(
+                    belonging(of.texts, self.catalog.thing(reader.gives).plural),
+                    of.steps,
+                    tuple(records),
+                    reader,
+                    of.stated,
+                    of.texts,
+                    of.earlier,
+                )
         for field, reader, argument in self.catalog.feeds(of.reader):
-            if reader.items is None or (call := self.followed(of, field, reader, argument)) is None or reader.tool in {step.tool for step in of.steps}: continue
+            if (
+                reader.items is None
+                or (call := self.followed(of, field, reader, argument)) is None
+                or reader.tool in {step.tool for step in of.steps}
+            ):
+                continue
             several = self.catalog.thing(reader.gives).plural
-            owner = related(field.label, next(thing for thing in self.catalog.things if thing.noun == field.refers), of.texts) if field.refers in {thing.noun for thing in self.catalog.things} else of.texts
-            yield Group(belonging(owner, several), (*of.steps, step_of(call)), tuple(records_of(reader, call)), reader, of.stated, owner, (*of.earlier, of.record))
+            owner = (
+                related(
+                    field.label, next(thing for thing in self.catalog.things if thing.noun == field.refers), of.texts
+                )
+                if field.refers in {thing.noun for thing in self.catalog.things}
+                else of.texts
+            )
+            yield Group(
+                belonging(owner, several),
+                (*of.steps, step_of(call)),
+                tuple(records_of(reader, call)),
+                reader,
+                of.stated,
+                owner,
+                (*of.earlier, of.record),
+            )
 
     def followed(self, of: Phrase, field: Field, reader: Reader, argument: str) -> Seen | None:
         "Return the call of a reader that a field of a thing leads to; None if it was not made."
-        if field.path not in of.record: return None
-        return self.calls.get((reader.server, reader.tool, json.dumps(whole_arguments(reader.fixed | {argument: of.record[field.path]}), sort_keys=True)))
+        if field.path not in of.record:
+            return None
+        return self.calls.get(
+            (
+                reader.server,
+                reader.tool,
+                json.dumps(whole_arguments(reader.fixed | {argument: of.record[field.path]}), sort_keys=True),
+            )
+        )
 
     def further(self, of: Phrase) -> Iterator[Phrase]:
         "Yield the things that a field of a thing leads to: the agent of a ticket, or the ticket of a list in full."
         for field, reader, argument in self.catalog.feeds(of.reader):
-            if reader.items is not None or (call := self.followed(of, field, reader, argument)) is None or step_of(call) in of.steps or not call.whole: continue
+            if (
+                reader.items is not None
+                or (call := self.followed(of, field, reader, argument)) is None
+                or step_of(call) in of.steps
+                or not call.whole
+            ):
+                continue
             found = records_of(reader, call)
-            if len(found) != 1: continue
-            texts = of.texts if field.refers not in {thing.noun for thing in self.catalog.things} else related(field.label, self.catalog.thing(reader.gives), of.texts)
+            if len(found) != 1:
+                continue
+            texts = (
+                of.texts
+                if field.refers not in {thing.noun for thing in self.catalog.things}
+                else related(field.label, self.catalog.thing(reader.gives), of.texts)
+            )
             yield Phrase(texts, (*of.steps, step_of(call)), found[0], reader, of.stated, (*of.earlier, of.record))
 
     def picks(self, group: Group) -> Iterator[Phrase]:
-        "Yield the items of a list that can be told from the others: by name, by a value that no other has, as the newest, the longest."
+        """Yield the items of a list that can be told from the others: by name, by a value that no other has, as the
+        newest, the longest."""
         thing, records = self.catalog.thing(group.reader.gives), group.records
+
         def pick(texts: Iterable[str], record: dict, *stated: str) -> Phrase:
             return Phrase(tuple(texts), group.steps, record, group.reader, (*group.stated, *stated), group.earlier)
+
         def of(word: str) -> list[str]:
             return list(belonging(group.owner, f"{word} {thing.noun}".strip())) or [f"the {word} {thing.noun}"]
-        if len(records) == 1 and group.owner: yield pick(of("only"), records[0])
-        if not 2 <= len(records) <= 60 or group.plain: return
+
+        if len(records) == 1 and group.owner:
+            yield pick(of("only"), records[0])
+        if not 2 <= len(records) <= 60 or group.plain:
+            return
         for field in thing.fields:
             held = [record.get(field.path) for record in records]
-            if any(value is None for value in held): continue
+            if any(value is None for value in held):
+                continue
             times = Counter(map(str, held))
             if field.kind == "name" and not group.owner:
                 for record in records:
-                    if len(self.names[thing.noun, str(record[field.path]).casefold()]) == 1: yield pick(called(thing, str(record[field.path]), "name"), record, str(record[field.path]))
+                    if len(self.names[thing.noun, str(record[field.path]).casefold()]) == 1:
+                        yield pick(called(thing, str(record[field.path]), "name"), record, str(record[field.path]))
             if field.kind == "category" and group.owner:
                 for record in records:
                     value = str(record[field.path])
-                    if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value): yield pick(of(value.lower()), record, value)
+                    if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
+                        yield pick(of(value.lower()), record, value)
             if field.kind in ("date", "number") and len(times) == len(records):
-                first, last = min(records, key=lambda record: record[field.path]), max(records, key=lambda record: record[field.path])
-                if field.kind == "date" and not (group.owner and field is not next(f for f in thing.fields if f.kind == "date")):
+                first, last = (
+                    min(records, key=lambda record: record[field.path]),
+                    max(records, key=lambda record: record[field.path]),
+                )
+                if field.kind == "date" and not (
+                    group.owner and field is not next(f for f in thing.fields if f.kind == "date")
+                ):
                     newest, oldest = (YOUNGEST, ("oldest",)) if is_birth(field) else (NEWEST, OLDEST)
                     yield pick([text for word in newest for text in of(word)], last)
                     yield pick([text for word in oldest for text in of(word)], first)
                 elif field.kind == "number":
-                    yield pick(of(MOST[field.label]) if field.label in MOST else [f"{text} with the highest {field.label}" for text in of("")], last)
-                    yield pick(of(LEAST[field.label]) if field.label in LEAST else [f"{text} with the lowest {field.label}" for text in of("")], first)
+                    yield pick(
+                        of(MOST[field.label])
+                        if field.label in MOST
+                        else [f"{text} with the highest {field.label}" for text in of("")],
+                        last,
+                    )
+                    yield pick(
+                        of(LEAST[field.label])
+                        if field.label in LEAST
+                        else [f"{text} with the lowest {field.label}" for text in of("")],
+                        first,
+                    )
 
     def all(self, depth: int = 4) -> Iterator[Phrase]:
         "Yield all phrases of up to `depth` calls."
         level = list(self.known())
-        for group in self.groups(): level += [phrase for phrase in self.picks(group)]
+        for group in self.groups():
+            level += [phrase for phrase in self.picks(group)]
         while level:
             yield from level
             longer = []
             for phrase in level:
-                if len(phrase.steps) >= depth: continue
+                if len(phrase.steps) >= depth:
+                    continue
                 longer += self.further(phrase)
-                for group in self.groups(phrase): longer += self.picks(group)
+                for group in self.groups(phrase):
+                    longer += self.picks(group)
             level = longer
 
 
-def step_of(call: Seen) -> Step: return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
+def step_of(call: Seen) -> Step:
+    return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
 
 
-ROLES = (("from", "from source origin start"), ("to", "to target destination end"), ("at", "time hour"), ("on", "date day"), ("of", "path file filename expression formula"), ("in", "directory folder timezone city location country place region"), ("for", "message text word query pattern topic"))
+ROLES = (
+    ("from", "from source origin start"),
+    ("to", "to target destination end"),
+    ("at", "time hour"),
+    ("on", "date day"),
+    ("of", "path file filename expression formula"),
+    ("in", "directory folder timezone city location country place region"),
+    ("for", "message text word query pattern topic"),
+)
 
 
 def described(params: dict[str, Any]) -> str:
     "Return what some plain arguments say in a question: of 17 and 25, from UTC to Asia/Tokyo at 12:00."
     values = list(params.values())
-    if len(values) >= 2 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values): return "of " + " and ".join(map(str, values))
+    if len(values) >= 2 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return "of " + " and ".join(map(str, values))
     said = []
     for name, value in params.items():
         words = words_of(name)
-        rank, (role, _) = next(((rank, role) for rank, role in enumerate(ROLES) if set(words) & set(role[1].split())), (9, ("for", "")))
+        rank, (role, _) = next(
+            ((rank, role) for rank, role in enumerate(ROLES) if set(words) & set(role[1].split())), (9, ("for", ""))
+        )
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         said.append((rank, f"{role} {shown}" if rank < 9 else f"for {' '.join(words)} {shown}"))
     return " ".join(text for _, text in sorted(said))
 
 
 def by_full_name(given: dict[str, Any]) -> str:
-    "Return how a person names somebody of whom a tool wants the first and the last name: `Yusuf Rossi with the zip 19122`; empty if these are not among its arguments."
+    """Return how a person names somebody of whom a tool wants the first and the last name: `Yusuf Rossi with the zip
+    19122`; empty if these are not among its arguments."""
     names = {path: path.rpartition(".")[2].lower().replace("_", "") for path in given}
     whole = [str(given[path]) for wanted in ("firstname", "lastname") for path, name in names.items() if name == wanted]
-    rest = [f"the {argument_label(path)} {given[path]}" for path, name in names.items() if name not in ("firstname", "lastname")]
+    rest = [
+        f"the {argument_label(path)} {given[path]}"
+        for path, name in names.items()
+        if name not in ("firstname", "lastname")
+    ]
     return " ".join(whole) + (" with " + " and ".join(rest) if rest else "") if len(whole) == 2 else ""
 
 
 def called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     "Return the ways to name a thing whose id or name is known."
-    if by == "name": return (value, value, f"{thing.noun} {value}") if thing.person else (value, f'"{value}"', f"the {thing.noun} {value}")
-    if "@" in value: return value, f"whoever has the email address {value}"
+    if by == "name":
+        return (
+            (value, value, f"{thing.noun} {value}")
+            if thing.person
+            else (value, f'"{value}"', f"the {thing.noun} {value}")
+        )
+    if "@" in value:
+        return value, f"whoever has the email address {value}"
     code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper() or "@" in value
-    return (f"{thing.noun} {value}", value, value) if code else (f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}")
+    return (
+        (f"{thing.noun} {value}", value, value)
+        if code
+        else (f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}")
+    )
 
 
 def related(label: str, thing: Thing, texts: Iterable[str]) -> tuple[str, ...]:
     "Return the ways to name what a field of something leads to: the agent of ticket T5429."
     word = re.sub(r" (?:id|number|code|key|uuid)$", "", label)
     holders = HOLDERS.get(word, HOLDERS.get(thing.noun, ()) if word == thing.noun else ())
-    generic = ("the {w} of {x}", "{s} {w}", *(("the {w} on {x}", "whoever is the {w} of {x}") if thing.person and not holders else ()))
-    return tuple(form.format(w=word, x=x, s=possessive(x)) for x in texts for form in (*generic, *holders) if simple(x) or "{s}" not in form)
+    generic = (
+        "the {w} of {x}",
+        "{s} {w}",
+        *(("the {w} on {x}", "whoever is the {w} of {x}") if thing.person and not holders else ()),
+    )
+    return tuple(
+        form.format(w=word, x=x, s=possessive(x))
+        for x in texts
+        for form in (*generic, *holders)
+        if simple(x) or "{s}" not in form
+    )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #adfd22ad
-# Each list holds ways to ask the same; {x} is what is asked about, {f} what a person calls the field, {s} is {x} with its possessive.
-FIELD = ("What is the {f} of {x}?", "What's {s} {f}?", "Tell me the {f} of {x}.", "I need the {f} of {x}.", "Can you look up the {f} of {x}?", "Could you find out {s} {f}?", "Do you know the {f} of {x}?", "Please give me {s} {f}.", "{s} {f}, please.", "I'd like to know the {f} of {x}.", "Find the {f} of {x} for me.", "Can you tell me the {f} of {x}?", "{f} of {x}?")
-PLAIN = ("What is the {f} {x}?", "What's the {f} {x}?", "Tell me the {f} {x}.", "I need the {f} {x}.", "Can you look up the {f} {x}?", "Could you find out the {f} {x}?", "Do you know the {f} {x}?", "Please give me the {f} {x}.", "The {f} {x}, please.", "I'd like to know the {f} {x}.", "Find the {f} {x} for me.", "Can you tell me the {f} {x}?")
+# Each list holds ways to ask the same; {x} is what is asked about, {f} what a person calls the field, {s} is {x} with
+# its possessive.
+FIELD = (
+    "What is the {f} of {x}?",
+    "What's {s} {f}?",
+    "Tell me the {f} of {x}.",
+    "I need the {f} of {x}.",
+    "Can you look up the {f} of {x}?",
+    "Could you find out {s} {f}?",
+    "Do you know the {f} of {x}?",
+    "Please give me {s} {f}.",
+    "{s} {f}, please.",
+    "I'd like to know the {f} of {x}.",
+    "Find the {f} of {x} for me.",
+    "Can you tell me the {f} of {x}?",
+    "{f} of {x}?",
+)
+PLAIN = (
+    "What is the {f} {x}?",
+    "What's the {f} {x}?",
+    "Tell me the {f} {x}.",
+    "I need the {f} {x}.",
+    "Can you look up the {f} {x}?",
+    "Could you find out the {f} {x}?",
+    "Do you know the {f} {x}?",
+    "Please give me the {f} {x}.",
+    "The {f} {x}, please.",
+    "I'd like to know the {f} {x}.",
+    "Find the {f} {x} for me.",
+    "Can you tell me the {f} {x}?",
+)
 NUMBER = tuple(form for form in FIELD if "hich {f}" not in form and "hat {f}" not in form)
 ASKED = {  # by the last word of a label; where the label of a person is asked for otherwise: (label, True)
-    ("city", True): ("In which city is {x} based?", "What city is {x} in?", "Where is {x} based?", "In which city does {x} work?"),
+    ("city", True): (
+        "In which city is {x} based?",
+        "What city is {x} in?",
+        "Where is {x} based?",
+        "In which city does {x} work?",
+    ),
     ("city", False): ("In which city is {x}?", "Which city is {x} in?", "Where is {x}?"),
     ("town", True): ("Which town does {x} live in?", "Where does {x} live?", "Which town is {x} from?"),
     "country": ("Which country is {x} in?", "What country does {x} come from?", "Which country is {x} from?"),
-    "team": ("Which team is {x} in?", "What team does {x} belong to?", "Which team does {x} work in?", "On which team is {x}?"),
+    "team": (
+        "Which team is {x} in?",
+        "What team does {x} belong to?",
+        "Which team does {x} work in?",
+        "On which team is {x}?",
+    ),
     "department": ("Which department is {x} in?", "Where in the company does {x} work?"),
     "plan": ("Which plan is {x} on?", "What plan does {x} have?", "Which plan has {x} got?"),
-    "status": ("What is the status of {x}?", "How do things stand with {x}?", "Where do we stand with {x}?", "What state is {x} in?"),
-    "priority": ("How urgent is {x}?", "What priority does {x} have?", "How important is {x}?", "With what priority is {x} filed?"),
-    "minutes": ("How many minutes went into {x}?", "How many minutes did {x} take?", "How much time was spent on {x}, in minutes?", "How many minutes were spent on {x}?", "How many minutes have we worked on {x}?"),
+    "status": (
+        "What is the status of {x}?",
+        "How do things stand with {x}?",
+        "Where do we stand with {x}?",
+        "What state is {x} in?",
+    ),
+    "priority": (
+        "How urgent is {x}?",
+        "What priority does {x} have?",
+        "How important is {x}?",
+        "With what priority is {x} filed?",
+    ),
+    "minutes": (
+        "How many minutes went into {x}?",
+        "How many minutes did {x} take?",
+        "How much time was spent on {x}, in minutes?",
+        "How many minutes were spent on {x}?",
+        "How many minutes have we worked on {x}?",
+    ),
     "hours": ("How many hours went into {x}?", "How many hours did {x} take?"),
     "duration": ("How long is {x}?", "How long does {x} take?"),
     "price": ("How much is {x}?", "What does {x} cost?", "How much do we ask for {x}?", "What's the price of {x}?"),
@@ -294,8 +581,17 @@ ASKED = {  # by the last word of a label; where the label of a person is asked f
     "year": ("What year is {x} from?", "When did {x} come out?", "In which year did {x} appear?"),
     "pages": ("How many pages does {x} have?", "How long is {x}, in pages?", "How many pages are there in {x}?"),
     "language": ("In which language is {x}?", "What language is {x} in?", "Which language is {x} written in?"),
-    "shelf": ("Which shelf does {x} belong on?", "On which shelf is the place of {x}?", "Where on the shelves does {x} belong?"),
-    "opened": ("When was {x} opened?", "On what day was {x} opened?", "When did {x} come in?", "Since when do we have {x}?"),
+    "shelf": (
+        "Which shelf does {x} belong on?",
+        "On which shelf is the place of {x}?",
+        "Where on the shelves does {x} belong?",
+    ),
+    "opened": (
+        "When was {x} opened?",
+        "On what day was {x} opened?",
+        "When did {x} come in?",
+        "Since when do we have {x}?",
+    ),
     "created": ("When was {x} created?", "On what day was {x} made?"),
     "due": ("When is {x} due?", "By when is {x} due?", "On what day is {x} due?"),
     "loaned": ("When was {x} lent?", "On what day did {x} begin?", "When did {x} begin?"),
@@ -314,57 +610,353 @@ ASKED = {  # by the last word of a label; where the label of a person is asked f
     "size": ("How big is {x}?", "What's the size of {x}?"),
     "weight": ("How heavy is {x}?", "What does {x} weigh?"),
 }
-FIELDS = ("What are the {f} and the {g} of {x}?", "Tell me {s} {f} and {g}.", "I need the {f} and the {g} of {x}.", "Can you give me the {f} and {g} of {x}?", "Look up {x} and tell me the {f} and the {g}.", "What are {s} {f} and {g}?", "Please find the {f} and the {g} of {x}.", "{s} {f} and {g}, please.", "Could you tell me both the {f} and the {g} of {x}?", "Do you know the {f} and {g} of {x}?", "I'd like the {f} and the {g} of {x}.", "Find me the {f} and {g} of {x}.")
-LIST = ("Which {n} does {o} have?", "What are {o_s} {n}?", "List {g}.", "Give me {g}.", "Name all {n} of {o}.", "I need {g}, all of them.", "Can you tell me which {n} {o} has?", "What {n} are there for {o}?", "Show me {o_s} {n}, please.", "All {n} of {o}, please.", "Do you have {g}?", "Which {n} belong to {o}?")
-LIST_ALL = ("Which {n} are there?", "What {n} do we have?", "List all {n}.", "Give me all {n}.", "Name every one of our {n}.", "I need all {n}.", "Can you tell me which {n} there are?", "Show me the {n}, please.", "All {n}, please.", "Which {n} exist?")
-COUNT = ("How many {n} does {o} have?", "How many {n} are there for {o}?", "Count {g}.", "How many {n} belong to {o}?", "Tell me how many {n} {o} has.", "Can you count {g}?", "I need to know how many {n} {o} has.", "{o}: how many {n}?", "Please check how many {n} there are for {o}.", "How many {n} have we got for {o}?")
-COUNT_ALL = ("How many {n} are there?", "How many {n} do we have?", "Count the {n}.", "What is the number of {n}?", "Tell me how many {n} there are.", "Can you count the {n}?", "I need to know how many {n} we have.", "How many {n} exist?", "Please check how many {n} there are.", "How many {n} in all?")
-EXTREME = ("Which {one} of {o} {is_}?", "Which of {g} {is_}?", "Of {g}, which one {is_}?", "Tell me which of {g} {is_}.", "Can you find out which of {g} {is_}?", "Which one of {g} {is_}?", "Please look up which of {g} {is_}.", "I'd like to know which of {g} {is_}.", "Looking at {g}, which {is_}?", "Do you know which of {g} {is_}?", "Could you check which of {g} {is_}?")
-COUNT_BY = ("How many {n} have the {f} {v}?", "How many {n} are there with the {f} {v}?", "Count the {n} whose {f} is {v}.", "Tell me how many {n} have {v} as their {f}.", "For how many {n} is the {f} {v}?", "Can you count the {n} with the {f} {v}?", "I need the number of {n} whose {f} is {v}.", "How many of our {n} have the {f} {v}?", "{f} {v}: how many {n} is that?", "Please check how many {n} there are with {v} as the {f}.")
-OF_WHOM = ("How many {n} does {o} have?", "How many {n} are there for {o}?", "How many {n} belong to {o}?", "Count the {n} of {o}.", "Tell me how many {n} {o} has.", "What is the number of {n} for {o}?", "Can you count the {n} of {o}?", "{o}: how many {n}?", "I need to know how many {n} {o} has.", "Please check how many {n} there are for {o}.", "How many {n} do we have for {o}?")
-SUM = ("What is the total {f} of all {n}?", "What does the {f} of all {n} add up to?", "Add up the {f} of the {n}.", "What {f} do all {n} have together?", "Tell me the {f} of all {n} taken together.", "Can you sum the {f} over all {n}?", "I need the total {f} for all {n}.", "All {n} together: what {f}?", "How much {f} is it for all {n} in all?", "Please total the {f} of the {n}.")
-SUM_OF = ("What is the total {f} of the {n} of {o}?", "What does the {f} of the {n} of {o} add up to?", "Add up the {f} of the {n} of {o}.", "What {f} do the {n} of {o} have together?", "Tell me the {f} of all {n} of {o} taken together.", "Can you sum the {f} over the {n} of {o}?", "I need the total {f} for {o}'s {n}.", "{o}: what is the {f} of all {n} together?", "How much {f} is it in all for the {n} of {o}?", "Please total the {f} of the {n} of {o}.")
-LARGEST = ("Which {n} has the {w} {f}?", "What {n} has the {w} {f}?", "Tell me which {n} has the {w} {f}.", "Find the {n} with the {w} {f}.", "Can you find out which {n} has the {w} {f}?", "I need the {n} with the {w} {f}.", "The {n} with the {w} {f}, please.", "Of all, which {n} has the {w} {f}?", "Do you know which {n} has the {w} {f}?", "Please look up the {n} with the {w} {f}.", "Who or what is the {n} with the {w} {f}?")
-IN_PLACE = ("How many {n} are there {x}?", "How many {n} are {x}?", "Count the {n} {x}.", "Tell me how many {n} there are {x}.", "What is the number of {n} {x}?", "Can you count the {n} {x}?", "I need to know how many {n} there are {x}.", "Please check how many {n} are {x}.", "How many {n} do you see {x}?", "How many {n} do we have {x}?")
-EACH = ("What are the {fs} of {xs}?", "Tell me the {fs} of {xs}.", "I need the {fs} of {xs}.", "Can you look up the {fs} of {xs}?", "Give me the {fs} of {xs}.", "The {fs} of {xs}, please.", "Could you find the {fs} of {xs} for me?", "I'd like to know the {fs} of {xs}.", "Do you know the {fs} of {xs}?", "Please check the {fs} of {xs}.", "Can you tell me the {fs} of {xs}?", "Find the {fs} of {xs}.")
+FIELDS = (
+    "What are the {f} and the {g} of {x}?",
+    "Tell me {s} {f} and {g}.",
+    "I need the {f} and the {g} of {x}.",
+    "Can you give me the {f} and {g} of {x}?",
+    "Look up {x} and tell me the {f} and the {g}.",
+    "What are {s} {f} and {g}?",
+    "Please find the {f} and the {g} of {x}.",
+    "{s} {f} and {g}, please.",
+    "Could you tell me both the {f} and the {g} of {x}?",
+    "Do you know the {f} and {g} of {x}?",
+    "I'd like the {f} and the {g} of {x}.",
+    "Find me the {f} and {g} of {x}.",
+)
+LIST = (
+    "Which {n} does {o} have?",
+    "What are {o_s} {n}?",
+    "List {g}.",
+    "Give me {g}.",
+    "Name all {n} of {o}.",
+    "I need {g}, all of them.",
+    "Can you tell me which {n} {o} has?",
+    "What {n} are there for {o}?",
+    "Show me {o_s} {n}, please.",
+    "All {n} of {o}, please.",
+    "Do you have {g}?",
+    "Which {n} belong to {o}?",
+)
+LIST_ALL = (
+    "Which {n} are there?",
+    "What {n} do we have?",
+    "List all {n}.",
+    "Give me all {n}.",
+    "Name every one of our {n}.",
+    "I need all {n}.",
+    "Can you tell me which {n} there are?",
+    "Show me the {n}, please.",
+    "All {n}, please.",
+    "Which {n} exist?",
+)
+COUNT = (
+    "How many {n} does {o} have?",
+    "How many {n} are there for {o}?",
+    "Count {g}.",
+    "How many {n} belong to {o}?",
+    "Tell me how many {n} {o} has.",
+    "Can you count {g}?",
+    "I need to know how many {n} {o} has.",
+    "{o}: how many {n}?",
+    "Please check how many {n} there are for {o}.",
+    "How many {n} have we got for {o}?",
+)
+COUNT_ALL = (
+    "How many {n} are there?",
+    "How many {n} do we have?",
+    "Count the {n}.",
+    "What is the number of {n}?",
+    "Tell me how many {n} there are.",
+    "Can you count the {n}?",
+    "I need to know how many {n} we have.",
+    "How many {n} exist?",
+    "Please check how many {n} there are.",
+    "How many {n} in all?",
+)
+EXTREME = (
+    "Which {one} of {o} {is_}?",
+    "Which of {g} {is_}?",
+    "Of {g}, which one {is_}?",
+    "Tell me which of {g} {is_}.",
+    "Can you find out which of {g} {is_}?",
+    "Which one of {g} {is_}?",
+    "Please look up which of {g} {is_}.",
+    "I'd like to know which of {g} {is_}.",
+    "Looking at {g}, which {is_}?",
+    "Do you know which of {g} {is_}?",
+    "Could you check which of {g} {is_}?",
+)
+COUNT_BY = (
+    "How many {n} have the {f} {v}?",
+    "How many {n} are there with the {f} {v}?",
+    "Count the {n} whose {f} is {v}.",
+    "Tell me how many {n} have {v} as their {f}.",
+    "For how many {n} is the {f} {v}?",
+    "Can you count the {n} with the {f} {v}?",
+    "I need the number of {n} whose {f} is {v}.",
+    "How many of our {n} have the {f} {v}?",
+    "{f} {v}: how many {n} is that?",
+    "Please check how many {n} there are with {v} as the {f}.",
+)
+OF_WHOM = (
+    "How many {n} does {o} have?",
+    "How many {n} are there for {o}?",
+    "How many {n} belong to {o}?",
+    "Count the {n} of {o}.",
+    "Tell me how many {n} {o} has.",
+    "What is the number of {n} for {o}?",
+    "Can you count the {n} of {o}?",
+    "{o}: how many {n}?",
+    "I need to know how many {n} {o} has.",
+    "Please check how many {n} there are for {o}.",
+    "How many {n} do we have for {o}?",
+)
+SUM = (
+    "What is the total {f} of all {n}?",
+    "What does the {f} of all {n} add up to?",
+    "Add up the {f} of the {n}.",
+    "What {f} do all {n} have together?",
+    "Tell me the {f} of all {n} taken together.",
+    "Can you sum the {f} over all {n}?",
+    "I need the total {f} for all {n}.",
+    "All {n} together: what {f}?",
+    "How much {f} is it for all {n} in all?",
+    "Please total the {f} of the {n}.",
+)
+SUM_OF = (
+    "What is the total {f} of the {n} of {o}?",
+    "What does the {f} of the {n} of {o} add up to?",
+    "Add up the {f} of the {n} of {o}.",
+    "What {f} do the {n} of {o} have together?",
+    "Tell me the {f} of all {n} of {o} taken together.",
+    "Can you sum the {f} over the {n} of {o}?",
+    "I need the total {f} for {o}'s {n}.",
+    "{o}: what is the {f} of all {n} together?",
+    "How much {f} is it in all for the {n} of {o}?",
+    "Please total the {f} of the {n} of {o}.",
+)
+LARGEST = (
+    "Which {n} has the {w} {f}?",
+    "What {n} has the {w} {f}?",
+    "Tell me which {n} has the {w} {f}.",
+    "Find the {n} with the {w} {f}.",
+    "Can you find out which {n} has the {w} {f}?",
+    "I need the {n} with the {w} {f}.",
+    "The {n} with the {w} {f}, please.",
+    "Of all, which {n} has the {w} {f}?",
+    "Do you know which {n} has the {w} {f}?",
+    "Please look up the {n} with the {w} {f}.",
+    "Who or what is the {n} with the {w} {f}?",
+)
+IN_PLACE = (
+    "How many {n} are there {x}?",
+    "How many {n} are {x}?",
+    "Count the {n} {x}.",
+    "Tell me how many {n} there are {x}.",
+    "What is the number of {n} {x}?",
+    "Can you count the {n} {x}?",
+    "I need to know how many {n} there are {x}.",
+    "Please check how many {n} are {x}.",
+    "How many {n} do you see {x}?",
+    "How many {n} do we have {x}?",
+)
+EACH = (
+    "What are the {fs} of {xs}?",
+    "Tell me the {fs} of {xs}.",
+    "I need the {fs} of {xs}.",
+    "Can you look up the {fs} of {xs}?",
+    "Give me the {fs} of {xs}.",
+    "The {fs} of {xs}, please.",
+    "Could you find the {fs} of {xs} for me?",
+    "I'd like to know the {fs} of {xs}.",
+    "Do you know the {fs} of {xs}?",
+    "Please check the {fs} of {xs}.",
+    "Can you tell me the {fs} of {xs}?",
+    "Find the {fs} of {xs}.",
+)
 EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}") for form in EACH)
-LARGER = ("Which has the higher {f}, {x} or {y}, and what is it for each?", "Compare the {f} of {x} and {y}: which is higher, and what are the two values?", "{x} or {y}: which has the higher {f}? Give both figures.", "Of {x} and {y}, which one has the higher {f}? I need both values too.", "Does {x} or {y} have the higher {f}, and what are the figures?", "Tell me whether {x} or {y} has the higher {f}, with both values.",
-          "Which of {x} and {y} is ahead in {f}, and with which figures?", "Please compare {x} with {y} by {f}: name the higher one and both values.", "Is the {f} higher for {x} or for {y}? What are the two values?", "Between {x} and {y}, which has the higher {f}, and what are the two values?")
-MORE = ("Which has more {f}, {x} or {y}, and how many are there for each?", "{x} or {y}: which has more {f}? Give both figures.", "Of {x} and {y}, which one has more {f}? I need both figures too.", "Does {x} or {y} have more {f}, and what are the figures?", "Tell me whether {x} or {y} has more {f}, with both figures.", "Compare {x} and {y}: which has more {f}, and how many each?",
-        "Please compare the {f} of {x} and {y}: name the one with more and both figures.", "Are there more {f} for {x} or for {y}? What are the two figures?", "Between {x} and {y}, which has more {f}, and what are the two figures?", "Which of {x} and {y} is ahead in {f}, and with which figures?")
-LATER = ("Which was {f} later, {x} or {y}, and on which days?", "{x} or {y}: which has the later {f} date? Give both.", "Of {x} and {y}, which comes later by {f}? I need both dates too.", "Compare the {f} date of {x} and {y}: which is later, and what are the two?", "Tell me whether {x} or {y} has the later {f} date, with both dates.",
-         "Which of {x} and {y} is the later one by {f}, and what are the dates?", "Does {x} or {y} have the later {f} date, and what are they?", "Please compare {x} with {y} by {f}: name the later one and both dates.", "Between {x} and {y}, whose {f} date is later, and what are they?", "{f}: is it later for {x} or for {y}? What are the two dates?")
-WHETHER = ("Is the {f} of {x} {v}?", "Is {s} {f} {v}?", "Can you check whether the {f} of {x} is {v}?", "Could you see if the {f} of {x} is {v}?", "Tell me whether {s} {f} is {v}.", "Am I right that the {f} of {x} is {v}?", "I think {s} {f} is {v}. Is that so?", "Please check: is the {f} of {x} {v}?", "Is it true that the {f} of {x} is {v}?", "Someone says {s} {f} is {v}. True?", "Do you know whether the {f} of {x} is {v}?")
-WHETHER_IT_IS = ("Is {x} {v}?", "Can you check whether {x} is {v}?", "Could you see if {x} is {v}?", "Tell me whether {x} is {v}.", "Am I right that {x} is {v}?", "I think {x} is {v}. Is that so?", "Please check: is {x} {v}?", "Do you know whether {x} is {v}?", "Someone says {x} is {v}. True?", "Is it true that {x} is {v}?")
-SAME = ("Do {x} and {y} have the same {f}?", "Is the {f} of {x} the same as that of {y}?", "Is the {f} the same for {x} and {y}?", "Can you check whether {x} and {y} have the same {f}?", "Could you see if {x} and {y} have the same {f}?", "Tell me whether {x} and {y} have the same {f}.", "Does {x} have the same {f} as {y}?", "Please check if the {f} is the same for {x} and {y}.", "Am I right that {x} and {y} have the same {f}?", "Is it true that {x} and {y} have the same {f}?")
-ABSENT = {True: ("phone number", "birthday", "email address", "home address", "mobile number", "emergency contact", "nickname", "fax number", "middle name", "website", "bank account", "previous employer"),
-          False: ("barcode", "serial number", "invoice number", "invoice date", "weight", "import duty", "cost centre", "approval date", "supplier", "warranty period", "storage place", "insurance number")}  # by whether it is somebody
-SETTING = ("Please {do}.", "{Do}.", "Could you {do}?", "{Do}, please.", "Can you {do}?", "I'd like you to {do}.", "We need to {do}. Please see to it.", "Would you {do} for me?", "Go ahead and {do}.", "We've agreed to {do}. Please do it.", "I want you to {do}.", "You can {do} now.")
+LARGER = (
+    "Which has the higher {f}, {x} or {y}, and what is it for each?",
+    "Compare the {f} of {x} and {y}: which is higher, and what are the two values?",
+    "{x} or {y}: which has the higher {f}? Give both figures.",
+    "Of {x} and {y}, which one has the higher {f}? I need both values too.",
+    "Does {x} or {y} have the higher {f}, and what are the figures?",
+    "Tell me whether {x} or {y} has the higher {f}, with both values.",
+    "Which of {x} and {y} is ahead in {f}, and with which figures?",
+    "Please compare {x} with {y} by {f}: name the higher one and both values.",
+    "Is the {f} higher for {x} or for {y}? What are the two values?",
+    "Between {x} and {y}, which has the higher {f}, and what are the two values?",
+)
+MORE = (
+    "Which has more {f}, {x} or {y}, and how many are there for each?",
+    "{x} or {y}: which has more {f}? Give both figures.",
+    "Of {x} and {y}, which one has more {f}? I need both figures too.",
+    "Does {x} or {y} have more {f}, and what are the figures?",
+    "Tell me whether {x} or {y} has more {f}, with both figures.",
+    "Compare {x} and {y}: which has more {f}, and how many each?",
+    "Please compare the {f} of {x} and {y}: name the one with more and both figures.",
+    "Are there more {f} for {x} or for {y}? What are the two figures?",
+    "Between {x} and {y}, which has more {f}, and what are the two figures?",
+    "Which of {x} and {y} is ahead in {f}, and with which figures?",
+)
+LATER = (
+    "Which was {f} later, {x} or {y}, and on which days?",
+    "{x} or {y}: which has the later {f} date? Give both.",
+    "Of {x} and {y}, which comes later by {f}? I need both dates too.",
+    "Compare the {f} date of {x} and {y}: which is later, and what are the two?",
+    "Tell me whether {x} or {y} has the later {f} date, with both dates.",
+    "Which of {x} and {y} is the later one by {f}, and what are the dates?",
+    "Does {x} or {y} have the later {f} date, and what are they?",
+    "Please compare {x} with {y} by {f}: name the later one and both dates.",
+    "Between {x} and {y}, whose {f} date is later, and what are they?",
+    "{f}: is it later for {x} or for {y}? What are the two dates?",
+)
+WHETHER = (
+    "Is the {f} of {x} {v}?",
+    "Is {s} {f} {v}?",
+    "Can you check whether the {f} of {x} is {v}?",
+    "Could you see if the {f} of {x} is {v}?",
+    "Tell me whether {s} {f} is {v}.",
+    "Am I right that the {f} of {x} is {v}?",
+    "I think {s} {f} is {v}. Is that so?",
+    "Please check: is the {f} of {x} {v}?",
+    "Is it true that the {f} of {x} is {v}?",
+    "Someone says {s} {f} is {v}. True?",
+    "Do you know whether the {f} of {x} is {v}?",
+)
+WHETHER_IT_IS = (
+    "Is {x} {v}?",
+    "Can you check whether {x} is {v}?",
+    "Could you see if {x} is {v}?",
+    "Tell me whether {x} is {v}.",
+    "Am I right that {x} is {v}?",
+    "I think {x} is {v}. Is that so?",
+    "Please check: is {x} {v}?",
+    "Do you know whether {x} is {v}?",
+    "Someone says {x} is {v}. True?",
+    "Is it true that {x} is {v}?",
+)
+SAME = (
+    "Do {x} and {y} have the same {f}?",
+    "Is the {f} of {x} the same as that of {y}?",
+    "Is the {f} the same for {x} and {y}?",
+    "Can you check whether {x} and {y} have the same {f}?",
+    "Could you see if {x} and {y} have the same {f}?",
+    "Tell me whether {x} and {y} have the same {f}.",
+    "Does {x} have the same {f} as {y}?",
+    "Please check if the {f} is the same for {x} and {y}.",
+    "Am I right that {x} and {y} have the same {f}?",
+    "Is it true that {x} and {y} have the same {f}?",
+)
+ABSENT = {
+    True: (
+        "phone number",
+        "birthday",
+        "email address",
+        "home address",
+        "mobile number",
+        "emergency contact",
+        "nickname",
+        "fax number",
+        "middle name",
+        "website",
+        "bank account",
+        "previous employer",
+    ),
+    False: (
+        "barcode",
+        "serial number",
+        "invoice number",
+        "invoice date",
+        "weight",
+        "import duty",
+        "cost centre",
+        "approval date",
+        "supplier",
+        "warranty period",
+        "storage place",
+        "insurance number",
+    ),
+}  # by whether it is somebody
+SETTING = (
+    "Please {do}.",
+    "{Do}.",
+    "Could you {do}?",
+    "{Do}, please.",
+    "Can you {do}?",
+    "I'd like you to {do}.",
+    "We need to {do}. Please see to it.",
+    "Would you {do} for me?",
+    "Go ahead and {do}.",
+    "We've agreed to {do}. Please do it.",
+    "I want you to {do}.",
+    "You can {do} now.",
+)
 DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} where a second thing is named
-    ("assign", 2): ("give {x} to {v}", "assign {x} to {v}", "hand {x} over to {v}", "put {v} on {x}", "pass {x} to {v}", "let {v} take {x}"),
-    ("loan", 2): ("lend {x} to {v}", "loan {x} to {v}", "hand {x} out to {v}", "check {x} out to {v}", "let {v} borrow {x}"),
+    ("assign", 2): (
+        "give {x} to {v}",
+        "assign {x} to {v}",
+        "hand {x} over to {v}",
+        "put {v} on {x}",
+        "pass {x} to {v}",
+        "let {v} take {x}",
+    ),
+    ("loan", 2): (
+        "lend {x} to {v}",
+        "loan {x} to {v}",
+        "hand {x} out to {v}",
+        "check {x} out to {v}",
+        "let {v} borrow {x}",
+    ),
     ("lend", 2): ("lend {x} to {v}", "hand {x} out to {v}", "let {v} borrow {x}"),
     ("move", 2): ("move {x} to {v}", "put {x} into {v}", "shift {x} to {v}"),
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
     ("remove", 2): ("remove {x} from {v}", "take {x} out of {v}", "drop {x} from {v}"),
-    ("return", 1): ("take {x} back", "book {x} in as returned", "record that {x} has come back", "mark {x} as returned", "return {x}"),
+    ("return", 1): (
+        "take {x} back",
+        "book {x} in as returned",
+        "record that {x} has come back",
+        "mark {x} as returned",
+        "return {x}",
+    ),
     ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "delete {x} for good"),
     ("cancel", 1): ("cancel {x}", "call {x} off", "drop {x}"),
     ("close", 1): ("close {x}", "mark {x} as closed", "shut {x}"),
     ("archive", 1): ("archive {x}", "put {x} into the archive"),
     ("complete", 1): ("complete {x}", "mark {x} as done", "tick {x} off"),
 }
-MAKE = ("{v} a {n} called {x}", "{v} a new {n}, {x}", "{v} {x} as a {n}", "{v} one more {n}, {x}")  # for what a tool makes of plain values; {x} is its name and what it holds
-MAKE_OF = ("{v} a {n} {x}", "{v} a new {n} {x}", "{v} one more {n} {x}")  # where it has no name: {x} says what it holds, or between what it is
-MAKING = {"create": ("create", "make", "set up", "add"), "write": ("write", "create", "put down", "save"), "add": ("add", "create", "put in", "enter"), "make": ("make", "create", "set up", "add")}
-SET = ("set the {f} of {x} to {v}", "change the {f} of {x} to {v}", "make {v} the {f} of {x}", "put the {f} of {x} to {v}", "update the {f} of {x} to {v}")
+MAKE = (
+    "{v} a {n} called {x}",
+    "{v} a new {n}, {x}",
+    "{v} {x} as a {n}",
+    "{v} one more {n}, {x}",
+)  # for what a tool makes of plain values; {x} is its name and what it holds
+MAKE_OF = (
+    "{v} a {n} {x}",
+    "{v} a new {n} {x}",
+    "{v} one more {n} {x}",
+)  # where it has no name: {x} says what it holds, or between what it is
+MAKING = {
+    "create": ("create", "make", "set up", "add"),
+    "write": ("write", "create", "put down", "save"),
+    "add": ("add", "create", "put in", "enter"),
+    "make": ("make", "create", "set up", "add"),
+}
+SET = (
+    "set the {f} of {x} to {v}",
+    "change the {f} of {x} to {v}",
+    "make {v} the {f} of {x}",
+    "put the {f} of {x} to {v}",
+    "update the {f} of {x} to {v}",
+)
 SETTERS = {"set", "update", "change", "modify", "edit"}  # tools with these verbs give a thing another value
-
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
 @dataclass(frozen=True)
 class Question:
     "A question with the calls that it needs and the answer that was observed."
+
     kind: str
     text: str
     wording: str  # kind and number of the wording
@@ -381,7 +973,8 @@ class Question:
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
     @property
-    def answer(self) -> str: return "; ".join(map(str, self.values))
+    def answer(self) -> str:
+        return "; ".join(map(str, self.values))
 
 
 def worded(form: str, **parts: str) -> str:
@@ -393,76 +986,168 @@ def worded(form: str, **parts: str) -> str:
 
 def said_as(field: Field) -> str:
     "Return what a field is called in a sentence: of a day, its date."
-    return f"{field.label} date" if field.kind == "date" and not {"date", "day", "time", "at", "on"} & set(field.label.split()) else field.label.removesuffix(" at").removesuffix(" on")
+    return (
+        f"{field.label} date"
+        if field.kind == "date" and not {"date", "day", "time", "at", "on"} & set(field.label.split())
+        else field.label.removesuffix(" at").removesuffix(" on")
+    )
 
 
-FRAMES = ("{q}", "Quick question: {q}", "Can you check? {q}", "I need to know: {q}", "Please look it up: {q}", "{q} Please check.")  # around a question that is one already
+FRAMES = (
+    "{q}",
+    "Quick question: {q}",
+    "Can you check? {q}",
+    "I need to know: {q}",
+    "Please look it up: {q}",
+    "{q} Please check.",
+)  # around a question that is one already
 
 
 def spoken_as_verb(field: Field) -> bool:
-    "Return whether a field is asked for with a verb or a number, and not as the something of a thing: when it was opened, how many pages it has."
+    """Return whether a field is asked for with a verb or a number, and not as the something of a thing: when it was
+    opened, how many pages it has."""
     last = field.label.rpartition(" ")[2]
-    return field.kind == "date" and (last in ASKED or last.endswith("ed")) or field.kind == "number" and last in ("minutes", "hours", "pages")
+    return (
+        field.kind == "date"
+        and (last in ASKED or last.endswith("ed"))
+        or field.kind == "number"
+        and last in ("minutes", "hours", "pages")
+    )
 
 
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     "Return the wordings that ask for a field; those made for its name come as often as those that fit any."
     last = field.label.rpartition(" ")[2]
-    special, general = ASKED.get(last) or ASKED.get((last, thing.person)) or (), NUMBER if field.kind == "number" else FIELD
-    if field.kind == "person": general = tuple(form.replace("What is the", "Who is the").replace("What's", "Who is") for form in general)
+    special, general = (
+        ASKED.get(last) or ASKED.get((last, thing.person)) or (),
+        NUMBER if field.kind == "number" else FIELD,
+    )
+    if field.kind == "person":
+        general = tuple(form.replace("What is the", "Who is the").replace("What's", "Who is") for form in general)
     if spoken_as_verb(field):
         asked = special or (f"When was {{x}} {field.label}?", f"On what day was {{x}} {field.label}?")
-        return tuple(frame.replace("{q}", form if frame[0] == "{" or not frame.endswith(": {q}") else form[0].lower() + form[1:]) for form in asked for frame in FRAMES)
+        return tuple(
+            frame.replace("{q}", form if frame[0] == "{" or not frame.endswith(": {q}") else form[0].lower() + form[1:])
+            for form in asked
+            for frame in FRAMES
+        )
     return general + special * max(1, round(1.5 * len(general) / max(len(special), 1)))
 
 
 class Grammar:
     "Puts questions about what a catalog knows."
-    def __init__(self, catalog: Catalog, seen: Iterable[Seen], seed: int = 0, spoken: str = "", secret: Iterable[str] = ()):
+
+    def __init__(
+        self, catalog: Catalog, seen: Iterable[Seen], seed: int = 0, spoken: str = "", secret: Iterable[str] = ()
+    ):
         self.secret = set(secret)  # values that are not asked for: the machine's own
         self.catalog, self.phrases, self.rng = catalog, Phrases(catalog, seen), random.Random(f"grammar {seed}")
         self.spoken = spoken.lower()  # descriptions and names of the tools: what they speak of is not absent
 
-    def ask(self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str) -> Question:
+    def ask(
+        self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str
+    ) -> Question:
         "Return a question in one of some wordings."
         number = self.pick(forms, parts)
         text = worded(forms[number], **parts)
-        return Question(kind, text, f"{kind}: {forms[number]}", phrase.steps, f"{kind}:{'>'.join(step.tool for step in phrase.steps)}:{about}", tuple(values), stated=phrase.stated, earlier=phrase.earlier)
+        return Question(
+            kind,
+            text,
+            f"{kind}: {forms[number]}",
+            phrase.steps,
+            f"{kind}:{'>'.join(step.tool for step in phrase.steps)}:{about}",
+            tuple(values),
+            stated=phrase.stated,
+            earlier=phrase.earlier,
+        )
 
     def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> int:
         "Return the number of a wording that suits the names: a possessive only after a short one."
-        fitting = [i for i, form in enumerate(forms) if not ("{s}" in form and not simple(parts.get("x", "")) or "{o_s}" in form and not simple(parts.get("o", "")))]
+        fitting = [
+            i
+            for i, form in enumerate(forms)
+            if not (
+                "{s}" in form and not simple(parts.get("x", "")) or "{o_s}" in form and not simple(parts.get("o", ""))
+            )
+        ]
         return self.rng.choice(fitting)
 
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that can be asked for: whatever is not stated and was not shown on the way."
         thing, found = self.catalog.thing(phrase.reader.gives), []
-        shown = {str(value).casefold() for record in phrase.earlier for value in record.values()} | {text.casefold() for text in phrase.stated}
+        shown = {str(value).casefold() for record in phrase.earlier for value in record.values()} | {
+            text.casefold() for text in phrase.stated
+        }
         for field in thing.fields:
             value = phrase.record.get(field.path)
-            if field.label == "size" and is_folder(phrase.record): continue  # a folder's own entry, not what is in it
-            if value is None or isinstance(value, bool) or field.kind in ("id", "flag") or field.label == thing.noun and not phrase.plain: continue
-            if not is_fact(field.path, value) or str(value).casefold() in shown or str(value) in self.secret: continue
+            if field.label == "size" and is_folder(phrase.record):
+                continue  # a folder's own entry, not what is in it
+            if (
+                value is None
+                or isinstance(value, bool)
+                or field.kind in ("id", "flag")
+                or field.label == thing.noun
+                and not phrase.plain
+            ):
+                continue
+            if not is_fact(field.path, value) or str(value).casefold() in shown or str(value) in self.secret:
+                continue
             found.append(field)
         return found
 
     def of_thing(self, phrase: Phrase) -> Iterator[Question]:
         "Yield questions about one thing."
         thing, fields = self.catalog.thing(phrase.reader.gives), self.askable(phrase)
-        if not fields: return
+        if not fields:
+            return
+
         def said() -> dict[str, str]:
             x = self.rng.choice(phrase.texts)
             return {"x": x, "s": possessive(x)}
+
         for field in self.rng.sample(fields, min(len(fields), 3)):
-            if phrase.plain: yield self.ask("field", PLAIN, phrase, [phrase.record[field.path]], f"{thing.noun}.{field.path}", f=said_as(field), **said())
-            else: yield self.ask("field", field_forms(field, thing), phrase, [phrase.record[field.path]], f"{thing.noun}.{field.path}", f=said_as(field), **said())
-        if phrase.plain: return
+            if phrase.plain:
+                yield self.ask(
+                    "field",
+                    PLAIN,
+                    phrase,
+                    [phrase.record[field.path]],
+                    f"{thing.noun}.{field.path}",
+                    f=said_as(field),
+                    **said(),
+                )
+            else:
+                yield self.ask(
+                    "field",
+                    field_forms(field, thing),
+                    phrase,
+                    [phrase.record[field.path]],
+                    f"{thing.noun}.{field.path}",
+                    f=said_as(field),
+                    **said(),
+                )
+        if phrase.plain:
+            return
         fields = [field for field in fields if not spoken_as_verb(field)]
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
-            yield self.ask("fields", FIELDS, phrase, [phrase.record[f.path], phrase.record[g.path]], f"{thing.noun}.{f.path}+{g.path}", f=said_as(f), g=said_as(g), **said())
+            yield self.ask(
+                "fields",
+                FIELDS,
+                phrase,
+                [phrase.record[f.path], phrase.record[g.path]],
+                f"{thing.noun}.{f.path}+{g.path}",
+                f=said_as(f),
+                g=said_as(g),
+                **said(),
+            )
         yield from self.whether(phrase, thing, said)
-        absent = [label for label in ABSENT[thing.person] if label not in self.spoken and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)]
+        absent = [
+            label
+            for label in ABSENT[thing.person]
+            if label not in self.spoken
+            and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)
+        ]
         if absent and fields and phrase.reader.items is None:  # an item of a list may have more that is not shown there
             twin, label = self.rng.choice(fields), self.rng.choice(absent)
             x = self.rng.choice(phrase.texts)
@@ -471,27 +1156,84 @@ class Grammar:
             about = f"{thing.noun}.{twin.path}"
             tools = ">".join(step.tool for step in phrase.steps)
             for unknown, f, values in ((False, said_as(twin), (phrase.record[twin.path],)), (True, label, ())):
-                yield Question("unknown", worded(FIELD[number], x=x, s=possessive(x), f=f), f"unknown: {FIELD[number]}", phrase.steps, f"unknown:{tools}:{about}", values, stated=phrase.stated, unknown=unknown, pair=pair, earlier=phrase.earlier)
+                yield Question(
+                    "unknown",
+                    worded(FIELD[number], x=x, s=possessive(x), f=f),
+                    f"unknown: {FIELD[number]}",
+                    phrase.steps,
+                    f"unknown:{tools}:{about}",
+                    values,
+                    stated=phrase.stated,
+                    unknown=unknown,
+                    pair=pair,
+                    earlier=phrase.earlier,
+                )
 
     def whether(self, phrase: Phrase, thing: Thing, said: Callable[[], dict]) -> Iterator[Question]:
         "Yield questions to be answered by yes or no."
         for field in thing.fields:
             value = phrase.record.get(field.path)
             if field.kind == "flag" and isinstance(value, bool):
-                yield self.ask("whether", WHETHER_IT_IS, phrase, ["yes" if value else "no"], f"{thing.noun}.{field.path}", v=field.label, **said())
-            if field.kind == "category" and isinstance(value, str) and value.casefold() not in {str(part).casefold() for record in phrase.earlier for part in record.values()} and value not in phrase.stated:
-                others = sorted({str(record[field.path]) for call in self.phrases.calls_of(phrase.reader) for record in records_of(phrase.reader, call) if field.path in record} - {value})
-                if not others: continue
+                yield self.ask(
+                    "whether",
+                    WHETHER_IT_IS,
+                    phrase,
+                    ["yes" if value else "no"],
+                    f"{thing.noun}.{field.path}",
+                    v=field.label,
+                    **said(),
+                )
+            if (
+                field.kind == "category"
+                and isinstance(value, str)
+                and value.casefold()
+                not in {str(part).casefold() for record in phrase.earlier for part in record.values()}
+                and value not in phrase.stated
+            ):
+                others = sorted(
+                    {
+                        str(record[field.path])
+                        for call in self.phrases.calls_of(phrase.reader)
+                        for record in records_of(phrase.reader, call)
+                        if field.path in record
+                    }
+                    - {value}
+                )
+                if not others:
+                    continue
                 asked = value if self.rng.random() < 0.5 else self.rng.choice(others)
-                if asked.casefold() in ("yes", "no", "true", "false"): continue  # an answer, and no value that is asked about
+                if asked.casefold() in ("yes", "no", "true", "false"):
+                    continue  # an answer, and no value that is asked about
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
                 forms = WHETHER_IT_IS + WHETHER if adjective else WHETHER
-                yield self.ask("whether", forms, phrase, ["yes" if asked == value else "no"], f"{thing.noun}.{field.path}", f=field.label, v=asked.replace("_", " "), **said())
+                yield self.ask(
+                    "whether",
+                    forms,
+                    phrase,
+                    ["yes" if asked == value else "no"],
+                    f"{thing.noun}.{field.path}",
+                    f=field.label,
+                    v=asked.replace("_", " "),
+                    **said(),
+                )
 
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
         thing, n = self.catalog.thing(group.reader.gives), len(group.records)
-        names = next((field for kind in ("id", "name") for field in thing.fields if field.kind == kind and not field.refers and (kind == "name" or all(re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in group.records))), None)
+        names = next(
+            (
+                field
+                for kind in ("id", "name")
+                for field in thing.fields
+                if field.kind == kind
+                and not field.refers
+                and (
+                    kind == "name"
+                    or all(re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in group.records)
+                )
+            ),
+            None,
+        )
         owner = self.rng.choice(group.owner) if group.owner else ""
         if group.plain:
             yield from self.of_place(group, thing)
@@ -499,53 +1241,180 @@ class Grammar:
         parts = {"n": thing.plural, "o": owner, "o_s": possessive(owner), "g": self.rng.choice(group.texts)}
         yield self.ask("count", COUNT if owner else COUNT_ALL, group, [n], thing.noun, **parts)
         for field in thing.fields:
-            if field.kind != "category" or n < 3: continue
+            if field.kind != "category" or n < 3:
+                continue
             value = self.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
-            if not re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value): continue
+            if not re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value):
+                continue
             chosen = [record for record in group.records if str(record.get(field.path)) == value]
-            told = parts | {"n": f"{value} {thing.plural}", "g": self.rng.choice(belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",))}
-            yield self.ask("count", COUNT if owner else COUNT_ALL, group, [len(chosen)], f"{thing.noun}.{field.path}", **told)
-            if names and 2 <= len(chosen) <= 5: yield replace(self.ask("list", LIST if owner else LIST_ALL, group, [record[names.path] for record in chosen], f"{thing.noun}.{field.path}", **told), any_order=True)
-        if names and 2 <= n <= 6 and all(names.path in record for record in group.records): yield replace(self.ask("list", LIST if owner else LIST_ALL, group, [record[names.path] for record in group.records], thing.noun, **parts), any_order=True)
-        if names and 2 <= n <= 20: yield from self.extremes(group, thing, names, parts)
+            told = parts | {
+                "n": f"{value} {thing.plural}",
+                "g": self.rng.choice(
+                    belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
+                ),
+            }
+            yield self.ask(
+                "count", COUNT if owner else COUNT_ALL, group, [len(chosen)], f"{thing.noun}.{field.path}", **told
+            )
+            if names and 2 <= len(chosen) <= 5:
+                yield replace(
+                    self.ask(
+                        "list",
+                        LIST if owner else LIST_ALL,
+                        group,
+                        [record[names.path] for record in chosen],
+                        f"{thing.noun}.{field.path}",
+                        **told,
+                    ),
+                    any_order=True,
+                )
+        if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
+            yield replace(
+                self.ask(
+                    "list",
+                    LIST if owner else LIST_ALL,
+                    group,
+                    [record[names.path] for record in group.records],
+                    thing.noun,
+                    **parts,
+                ),
+                any_order=True,
+            )
+        if names and 2 <= n <= 20:
+            yield from self.extremes(group, thing, names, parts)
 
     def of_place(self, group: Group, thing: Thing) -> Iterator[Question]:
         "Yield questions about a list that a tool gives for some values, such as the entries of a folder."
         n = "entries" if set(thing.noun.split()) & FOLDER_WORDS else thing.plural  # a folder holds files, too
-        x, kinds = group.texts[0], next((field for field in thing.fields if field.label in ("kind", "type") and field.kind in ("category", "text")), None)
+        x, kinds = (
+            group.texts[0],
+            next(
+                (
+                    field
+                    for field in thing.fields
+                    if field.label in ("kind", "type") and field.kind in ("category", "text")
+                ),
+                None,
+            ),
+        )
         yield self.ask("count", IN_PLACE, group, [len(group.records)], thing.noun, n=n, x=x)
         for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
-            if re.fullmatch(r"[a-z]{3,12}", value): yield self.ask("count", IN_PLACE, group, [times], f"{thing.noun}.{kinds.path}", n=plural({"dir": "folder"}.get(value, value)), x=x)
+            if re.fullmatch(r"[a-z]{3,12}", value):
+                yield self.ask(
+                    "count",
+                    IN_PLACE,
+                    group,
+                    [times],
+                    f"{thing.noun}.{kinds.path}",
+                    n=plural({"dir": "folder"}.get(value, value)),
+                    x=x,
+                )
         names = next((field for field in thing.fields if field.kind == "name"), None)
-        if names and 2 <= len(group.records) <= 6: yield replace(self.ask("list", tuple(form.replace("How many {n} are there", "Which {n} are there").replace("How many", "Which").replace("Count", "List").replace("count", "list").replace("Which {n} there are", "which {n} there are").replace("check Which", "check which").replace("me Which", "me which").replace("know Which", "know which") for form in IN_PLACE if "number" not in form), group, [record[names.path] for record in group.records if names.path in record], thing.noun, n=n, x=x), any_order=True)
+        if names and 2 <= len(group.records) <= 6:
+            yield replace(
+                self.ask(
+                    "list",
+                    tuple(
+                        form.replace("How many {n} are there", "Which {n} are there")
+                        .replace("How many", "Which")
+                        .replace("Count", "List")
+                        .replace("count", "list")
+                        .replace("Which {n} there are", "which {n} there are")
+                        .replace("check Which", "check which")
+                        .replace("me Which", "me which")
+                        .replace("know Which", "know which")
+                        for form in IN_PLACE
+                        if "number" not in form
+                    ),
+                    group,
+                    [record[names.path] for record in group.records if names.path in record],
+                    thing.noun,
+                    n=n,
+                    x=x,
+                ),
+                any_order=True,
+            )
 
     def extremes(self, group: Group, thing: Thing, names: Field, parts: dict) -> Iterator[Question]:
         "Yield questions for the item of a list that has most or least of something."
-        if not group.owner: return
+        if not group.owner:
+            return
         for field in thing.fields:
             held = [record.get(field.path) for record in group.records]
-            if field.kind not in ("number", "date") or any(value is None for value in held) or len(set(held)) < len(held): continue
-            if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"): continue  # newest by the day it began
-            for best, kinds in ((max, ("is the youngest",) if is_birth(field) else ("is the newest", "is the most recent", "came last") if field.kind == "date" else (f"has the highest {field.label}", f"is top in {field.label}")), (min, ("is the oldest",) if is_birth(field) else ("is the oldest", "came first", "is the earliest") if field.kind == "date" else (f"has the lowest {field.label}",))):
+            if (
+                field.kind not in ("number", "date")
+                or any(value is None for value in held)
+                or len(set(held)) < len(held)
+            ):
+                continue
+            if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"):
+                continue  # newest by the day it began
+            for best, kinds in (
+                (
+                    max,
+                    ("is the youngest",)
+                    if is_birth(field)
+                    else ("is the newest", "is the most recent", "came last")
+                    if field.kind == "date"
+                    else (f"has the highest {field.label}", f"is top in {field.label}"),
+                ),
+                (
+                    min,
+                    ("is the oldest",)
+                    if is_birth(field)
+                    else ("is the oldest", "came first", "is the earliest")
+                    if field.kind == "date"
+                    else (f"has the lowest {field.label}",),
+                ),
+            ):
                 record = best(group.records, key=lambda record: record[field.path])
-                yield self.ask("extreme", EXTREME, group, [record[names.path]], f"{thing.noun}.{field.path}", one=thing.noun, is_=self.rng.choice(kinds), **parts)
+                yield self.ask(
+                    "extreme",
+                    EXTREME,
+                    group,
+                    [record[names.path]],
+                    f"{thing.noun}.{field.path}",
+                    one=thing.noun,
+                    is_=self.rng.choice(kinds),
+                    **parts,
+                )
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of a kind; none where one call would tell of both."
-        if any(path.endswith("[]") for path in x.reader.takes): return
+        if any(path.endswith("[]") for path in x.reader.takes):
+            return
         thing = self.catalog.thing(x.reader.gives)
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
-        first, second = (self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts) for phrase in (x, y))  # two subjects with one verb
+        first, second = (
+            self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
+            for phrase in (x, y)
+        )  # two subjects with one verb
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         askable = [field for field in self.askable(x) if field in self.askable(y)]
         for field in self.rng.sample(askable, len(askable)):
             a, b = x.record.get(field.path), y.record.get(field.path)
-            if a is None or b is None: continue
+            if a is None or b is None:
+                continue
             about = f"{thing.noun}.{field.path}"
-            if field.kind in ("number", "date") and a != b and type(a) is type(b) and len(x.stated) == len(y.stated) == 1 and len(x.steps) == len(y.steps) == 1:
+            if (
+                field.kind in ("number", "date")
+                and a != b
+                and type(a) is type(b)
+                and len(x.stated) == len(y.stated) == 1
+                and len(x.steps) == len(y.steps) == 1
+            ):
                 winner = x.stated[0] if a > b else y.stated[0]
-                yield self.ask("larger", LATER if field.kind == "date" else MORE if field.label.endswith("s") else LARGER, both, [winner, a, b], about, f=field.label, x=x.stated[0], y=y.stated[0])
+                yield self.ask(
+                    "larger",
+                    LATER if field.kind == "date" else MORE if field.label.endswith("s") else LARGER,
+                    both,
+                    [winner, a, b],
+                    about,
+                    f=field.label,
+                    x=x.stated[0],
+                    y=y.stated[0],
+                )
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
                 yield self.ask("same", SAME, both, ["yes" if a == b else "no"], about, f=field.label, x=first, y=second)
@@ -555,87 +1424,183 @@ class Grammar:
         "Yield questions that ask for the same of several things."
         first = phrases[0]
         thing, askable = self.catalog.thing(first.reader.gives), [self.askable(phrase) for phrase in phrases]
-        common = [field for field in askable[0] if all(field in fields for fields in askable[1:]) and not spoken_as_verb(field)]
+        common = [
+            field
+            for field in askable[0]
+            if all(field in fields for fields in askable[1:]) and not spoken_as_verb(field)
+        ]
         steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
-        if any(path.endswith("[]") for path in first.reader.takes): return  # one call would tell of all of them
-        if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases): return
+        if any(path.endswith("[]") for path in first.reader.takes):
+            return  # one call would tell of all of them
+        if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases):
+            return
         field = self.rng.choice(common)
-        form = self.rng.choice([i for i, text in enumerate(first.texts[:min(len(phrase.texts) for phrase in phrases)]) if not text.startswith("whoever")] or [0])  # all are named in the same way
+        form = self.rng.choice(
+            [
+                i
+                for i, text in enumerate(first.texts[: min(len(phrase.texts) for phrase in phrases)])
+                if not text.startswith("whoever")
+            ]
+            or [0]
+        )  # all are named in the same way
         said = [phrase.texts[form] for phrase in phrases]
-        together = Phrase((), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated))
-        yield self.ask("each", EACH_PLAIN if first.plain else EACH, together, [phrase.record[field.path] for phrase in phrases], f"{thing.noun}.{field.path}", fs=plural(said_as(field)), xs=", ".join(said[:-1]) + " and " + said[-1])
+        together = Phrase(
+            (), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated)
+        )
+        yield self.ask(
+            "each",
+            EACH_PLAIN if first.plain else EACH,
+            together,
+            [phrase.record[field.path] for phrase in phrases],
+            f"{thing.noun}.{field.path}",
+            fs=plural(said_as(field)),
+            xs=", ".join(said[:-1]) + " and " + said[-1],
+        )
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
-        "Yield things that an argument may be given, each with the value to give; a thing's phrase has just the calls that lead to that value."
+        """Yield things that an argument may be given, each with the value to give; a thing's phrase has just the calls
+        that lead to that value."""
         for phrase in phrases:
             thing = self.catalog.thing(phrase.reader.gives)
             for field in thing.fields:
                 value = phrase.record.get(field.path)
-                if field.kind != key.by or value is None or (field.refers or thing.noun) != key.thing: continue
+                if field.kind != key.by or value is None or (field.refers or thing.noun) != key.thing:
+                    continue
                 if field.refers:
                     holder = next((other for other in self.catalog.things if other.noun == field.refers), None)
-                    if holder: yield replace(phrase, texts=related(field.label, holder, phrase.texts)), value
-                elif len(phrase.steps) == 1 and str(value) in phrase.stated: yield replace(phrase, steps=()), value  # whoever asks has said it
-                elif not (phrase.earlier and value in phrase.earlier[-1].values()): yield phrase, value
+                    if holder:
+                        yield replace(phrase, texts=related(field.label, holder, phrase.texts)), value
+                elif len(phrase.steps) == 1 and str(value) in phrase.stated:
+                    yield replace(phrase, steps=()), value  # whoever asks has said it
+                elif not (phrase.earlier and value in phrase.earlier[-1].values()):
+                    yield phrase, value
 
     def changes(self, phrases: list[Phrase], each: int = 120) -> Iterator[Question]:
         "Yield questions that ask for a change of things that exist."
         for changer in self.catalog.changers:
             noun = one_of(words_of(changer.tool)[-1])
-            takes = sorted(changer.takes.items(), key=lambda item: item[1].thing != noun)  # first what the tool's name says is changed
-            if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)): continue
-            plain, settings = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed], self.settings(changer, takes[0][1].thing)
+            takes = sorted(
+                changer.takes.items(), key=lambda item: item[1].thing != noun
+            )  # first what the tool's name says is changed
+            if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)):
+                continue
+            plain, settings = (
+                [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed],
+                self.settings(changer, takes[0][1].thing),
+            )
             found = [list(self.handles(key, phrases)) for _, key in takes]
-            if not settings or not all(found) or plain and len(takes) > 1: continue
+            if not settings or not all(found) or plain and len(takes) > 1:
+                continue
             forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
             for _ in range(each):
                 chosen = [self.rng.choice(self.rng.choice(list(by_length(handles).values()))) for handles in found]
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
                 form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
-                done = forms[form].format(x=self.rng.choice(chosen[0][0].texts), v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told, f=label)
+                done = forms[form].format(
+                    x=self.rng.choice(chosen[0][0].texts),
+                    v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told,
+                    f=label,
+                )
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
-                change = Step(changer.server, changer.tool, json.dumps(whole_arguments(params), sort_keys=True, ensure_ascii=False))
+                change = Step(
+                    changer.server,
+                    changer.tool,
+                    json.dumps(whole_arguments(params), sort_keys=True, ensure_ascii=False),
+                )
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
-                yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change: {forms[form]} / {SETTING[setting]}", steps, f"change:{chain}", stated=tuple(text for phrase, _ in chosen for text in phrase.stated), change=change)
+                yield Question(
+                    "change",
+                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
+                    f"change: {forms[form]} / {SETTING[setting]}",
+                    steps,
+                    f"change:{chain}",
+                    stated=tuple(text for phrase, _ in chosen for text in phrase.stated),
+                    change=change,
+                )
 
     def settings(self, changer: Changer, noun: str) -> list[tuple[dict[str, Any], str]]:
-        "Return the plain values that a change of a thing may be given, each with what is said of them; an empty one for a tool that takes none."
+        """Return the plain values that a change of a thing may be given, each with what is said of them; an empty one
+        for a tool that takes none."""
         plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
-        if not plain: return [({}, "")]
-        if len(plain) == 1: return [({plain[0]: value}, str(value)) for value in changer.choices.get(plain[0]) or self.values_of(noun, plain[0])]
-        return [(example, ", ".join(str(value) for value in example.values() if value != "")) for example in changer.examples if example.keys() == set(plain)]
+        if not plain:
+            return [({}, "")]
+        if len(plain) == 1:
+            return [
+                ({plain[0]: value}, str(value))
+                for value in changer.choices.get(plain[0]) or self.values_of(noun, plain[0])
+            ]
+        return [
+            (example, ", ".join(str(value) for value in example.values() if value != ""))
+            for example in changer.examples
+            if example.keys() == set(plain)
+        ]
 
     def deeds(self, changer: Changer, plain: list[str]) -> tuple[str, ...]:
         "Return the ways to say what a tool does to {x}, with {v} where a second thing or a plain value is named."
         verb = words_of(changer.tool)[0]
-        if not plain: return DEEDS.get((verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",))
-        if changer.choices.keys() & set(plain) and verb not in SETTERS: return tuple(deed + ', with the {f} "{v}"' for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
+        if not plain:
+            return DEEDS.get(
+                (verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",)
+            )
+        if changer.choices.keys() & set(plain) and verb not in SETTERS:
+            return tuple(deed + ', with the {f} "{v}"' for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
         return SET
 
     def makings(self) -> Iterator[Question]:
-        "Yield questions that ask for a change which a tool makes of given values: a file, a branch, a relation between two things."
+        """Yield questions that ask for a change which a tool makes of given values: a file, a branch, a relation
+        between two things."""
         for changer in self.catalog.changers:
             words = words_of(changer.tool)
             verb = next((word for word in words if word in MAKING), "")
             noun = one_of(words[-1]) if words[-1] != verb else ""
             for values in changer.examples if verb else ():
                 given = {name: value for name, value in values.items() if name not in changer.fixed}
-                if not given or any(not isinstance(value, (str, int, float)) for value in given.values()): continue
+                if not given or any(not isinstance(value, (str, int, float)) for value in given.values()):
+                    continue
                 x, named = self.made(changer, noun, given)
                 form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.randrange(len(SETTING))
-                done = form.replace("a {n}", f"{article(noun)} {{n}}").format(v=self.rng.choice(MAKING[verb]), n=noun, x=x)
-                yield Question("change", worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]), f"change {verb}: {form} / {SETTING[setting]}", (), f"change:{changer.tool}", stated=tuple(str(value) for value in given.values()),
-                               change=Step(changer.server, changer.tool, json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False)))
+                done = form.replace("a {n}", f"{article(noun)} {{n}}").format(
+                    v=self.rng.choice(MAKING[verb]), n=noun, x=x
+                )
+                yield Question(
+                    "change",
+                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
+                    f"change {verb}: {form} / {SETTING[setting]}",
+                    (),
+                    f"change:{changer.tool}",
+                    stated=tuple(str(value) for value in given.values()),
+                    change=Step(
+                        changer.server,
+                        changer.tool,
+                        json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False),
+                    ),
+                )
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
-        "Return what is said of the values that a change is given (first what it is called, then what it belongs to, then the rest), and whether that is a name alone, or with the rest."
-        ends = {name: role for name in given for role, known in ROLES[:2] if set(words_of(name.rpartition(".")[2])) & set(known.split())}
+        """Return what is said of the values that a change is given (first what it is called, then what it belongs to,
+        then the rest), and whether that is a name alone, or with the rest."""
+        ends = {
+            name: role
+            for name in given
+            for role, known in ROLES[:2]
+            if set(words_of(name.rpartition(".")[2])) & set(known.split())
+        }
         whose = {name for name in given if name in changer.takes and changer.takes[name].thing != noun} - ends.keys()
         other = [name for name in given if name not in ends and name not in whose]
-        first = next((name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}), other[0] if other and (not ends or len(other) == 1 and argument_label(other[0]) == noun) else "")
-        said = [str(given[first]) if re.fullmatch(r"\S+(?: \S+)?", str(given[first])) else f'"{given[first]}"'] if first else []
-        said += [f"{ends[name]} {given[name]}" for name in sorted(ends, key=lambda name: ends[name] == "to")] + [f"for {given[name] if changer.takes[name].by == 'name' else f'{changer.takes[name].thing} {given[name]}'}" for name in whose]
+        first = next(
+            (name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}),
+            other[0] if other and (not ends or len(other) == 1 and argument_label(other[0]) == noun) else "",
+        )
+        said = (
+            [str(given[first]) if re.fullmatch(r"\S+(?: \S+)?", str(given[first])) else f'"{given[first]}"']
+            if first
+            else []
+        )
+        said += [f"{ends[name]} {given[name]}" for name in sorted(ends, key=lambda name: ends[name] == "to")] + [
+            f"for {given[name] if changer.takes[name].by == 'name' else f'{changer.takes[name].thing} {given[name]}'}"
+            for name in whose
+        ]
         rest = [f'the {argument_label(name)} "{given[name]}"' for name in other if name != first]
         return " ".join(said + (["with " + " and ".join(rest)] if rest else [])), bool(first) and not whose
 
@@ -643,30 +1608,51 @@ class Grammar:
         "Return the values that a thing's field of an argument's name was seen to hold."
         found = set()
         for reader in self.catalog.readers:
-            if reader.gives != noun: continue
+            if reader.gives != noun:
+                continue
             for field in self.catalog.thing(noun).fields:
-                if set(words_of(argument)) <= set(words_of(field.path)) or set(words_of(field.path)) <= set(words_of(argument)):
-                    found |= {record[field.path] for call in self.phrases.calls_of(reader) for record in records_of(reader, call) if field.kind in ("category", "number") and field.path in record}
+                if set(words_of(argument)) <= set(words_of(field.path)) or set(words_of(field.path)) <= set(
+                    words_of(argument)
+                ):
+                    found |= {
+                        record[field.path]
+                        for call in self.phrases.calls_of(reader)
+                        for record in records_of(reader, call)
+                        if field.kind in ("category", "number") and field.path in record
+                    }
         return sorted(found, key=str)
 
     def questions(self, depth: int = 5, each: int = 50) -> Iterator[Question]:
         "Yield questions of all kinds; from each chain of tools at most `each` things are spoken of."
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
-        for phrase in itertools.islice(self.phrases.all(depth), 60_000): by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
+        for phrase in itertools.islice(self.phrases.all(depth), 60_000):
+            by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
         for chain, phrases in by_chain.items():
             chosen = self.rng.sample(phrases, min(len(phrases), each))
-            for phrase in chosen: yield from self.of_thing(phrase)
+            for phrase in chosen:
+                yield from self.of_thing(phrase)
             for x, y in zip(chosen[::2], chosen[1::2]):
-                if x.reader is y.reader and not x.plain and len(chain) <= 2: yield from self.of_two(x, y)
+                if x.reader is y.reader and not x.plain and len(chain) <= 2:
+                    yield from self.of_two(x, y)
             for n in (2, 3):
                 for _ in range(each if len(chosen) >= 2 * n and len(chain) * n <= depth else 0):
                     several = self.rng.sample(chosen, n)
-                    if len({phrase.reader.id for phrase in several}) == 1: yield from self.each_of(several)
+                    if len({phrase.reader.id for phrase in several}) == 1:
+                        yield from self.each_of(several)
             for phrase in chosen if len(chain) < depth else ():
-                for group in self.phrases.groups(phrase): yield from self.of_group(group)
-        for group in self.phrases.groups(): yield from self.of_group(group)
+                for group in self.phrases.groups(phrase):
+                    yield from self.of_group(group)
+        for group in self.phrases.groups():
+            yield from self.of_group(group)
         yield from self.makings()
-        yield from self.changes([phrase for phrases in by_chain.values() for phrase in self.rng.sample(phrases, min(len(phrases), 60)) if len(phrase.steps) <= 3])
+        yield from self.changes(
+            [
+                phrase
+                for phrases in by_chain.values()
+                for phrase in self.rng.sample(phrases, min(len(phrases), 60))
+                if len(phrase.steps) <= 3
+            ]
+        )
 
 
 def argument_label(path: str) -> str:
@@ -678,5 +1664,6 @@ def argument_label(path: str) -> str:
 def by_length(handles: list[tuple[Phrase, Any]]) -> dict[int, list[tuple[Phrase, Any]]]:
     "Return handles by the number of calls that they need."
     found = defaultdict(list)
-    for handle in handles: found[len(handle[0].steps)].append(handle)
+    for handle in handles:
+        found[len(handle[0].steps)].append(handle)
     return found

@@ -33,11 +33,16 @@ from .verify import Verified
 # %% ../../nbs/05_tasks/11_llm.ipynb #513f73b8
 class Wishes(BaseModel):
     "Which tasks a language model is asked for."
+
     n_samples: int = Field(20, ge=1, description="proposals; N_SAMPLES")
     max_tools: int = Field(6, ge=1, description="tools that a proposal may choose from; MAX_TOOLS")
     max_turns: int = Field(5, ge=2, description="most calls of a task; MAX_TURNS")
-    domains: list[str] = Field(["everyday work"], min_length=1, description="what the tasks should be about; DOMAINS, divided by commas")
-    complexities: list[str] = Field(list(COMPLEXITIES), min_length=1, description="simple, moderate, complex; COMPLEXITIES, divided by commas")
+    domains: list[str] = Field(
+        ["everyday work"], min_length=1, description="what the tasks should be about; DOMAINS, divided by commas"
+    )
+    complexities: list[str] = Field(
+        list(COMPLEXITIES), min_length=1, description="simple, moderate, complex; COMPLEXITIES, divided by commas"
+    )
     seed: int = Field(0, description="draws tools, domain and complexity of each proposal")
 
 
@@ -48,35 +53,70 @@ def wishes(
     found: dict[str, Any] = {}
     for name in Wishes.model_fields:
         text = os.environ.get(name.upper(), "") if name != "seed" else ""
-        if text: found[name] = [part.strip() for part in text.split(",") if part.strip()] if name in ("domains", "complexities") else text
-    try: return Wishes.model_validate(found | {name: value for name, value in given.items() if value is not None})
-    except ValueError as error: raise ConfigError(f"the wishes for tasks cannot be used: {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}.") from None
+        if text:
+            found[name] = (
+                [part.strip() for part in text.split(",") if part.strip()]
+                if name in ("domains", "complexities")
+                else text
+            )
+    try:
+        return Wishes.model_validate(found | {name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise ConfigError(
+            f"the wishes for tasks cannot be used: {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}."
+        ) from None
 
 # %% ../../nbs/05_tasks/11_llm.ipynb #27026ed3
 class ProposedCall(BaseModel):
     "One call of a proposal."
+
     server: str
     tool: str
-    params: dict[str, Any] = Field(description="arguments by name; ${step1.field} stands for a part of an earlier result")
+    params: dict[str, Any] = Field(
+        description="arguments by name; ${step1.field} stands for a part of an earlier result"
+    )
 
 
 class Proposal(BaseModel):
     "A task as a language model proposes it."
-    question: str = Field(min_length=8, description="what a person would ask, with every name and date that is needed, and without the answer")
+
+    question: str = Field(
+        min_length=8,
+        description="what a person would ask, with every name and date that is needed, and without the answer",
+    )
     calls: list[ProposedCall] = Field(min_length=1, description="the calls that answer it, in order")
-    answer: list[str] = Field(description="each asked value as a reference to a result, such as ${step2.price}; empty if the task only asks for a change")
+    answer: list[str] = Field(
+        description=(
+            "each asked value as a reference to a result, such as ${step2.price}; empty if the task only asks for a "
+            "change"
+        )
+    )
 
 
 TEACHER = """You write training tasks for an assistant that has tools. A task is a question of a person, the calls that answer it, and where the answer stands in their results.
-Rules: the question can be answered with these tools alone; it names everything that the calls need and never the answer; each call is needed; arguments are real values of the kinds shown, or ${stepN.path} for a part of the result of call N (counted from 1); the answer is such references only."""
+Rules: the question can be answered with these tools alone; it names everything that the calls need and never the answer; each call is needed; arguments are real values of the kinds shown, or ${stepN.path} for a part of the result of call N (counted from 1); the answer is such references only."""  # noqa: E501
 
 
-def proposal_messages(tools: list[tuple[str, Any]], domain: str, complexity: str, most: int, examples: dict[str, str]) -> list[dict]:
+def proposal_messages(
+    tools: list[tuple[str, Any]], domain: str, complexity: str, most: int, examples: dict[str, str]
+) -> list[dict]:
     "What the model is asked."
-    listed = "\n".join(f"{server}.{tool.name}: {first_line(tool.description)} Arguments: {json.dumps(tool.input_schema.get('properties', {}))}" for server, tool in tools)
+    listed = "\n".join(
+        (
+            f"{server}.{tool.name}: {first_line(tool.description)} Arguments: "
+            f"{json.dumps(tool.input_schema.get('properties', {}))}"
+        )
+        for server, tool in tools
+    )
     seen = "\n".join(f"{call} returned {text[:600]}" for call, text in examples.items())
     calls = {"simple": "one call", "moderate": "two or three calls"}.get(complexity, f"three to {most} calls")
-    return [{"role": "system", "content": TEACHER}, {"role": "user", "content": f"Tools:\n{listed}\n{seen}\nWrite one task about {domain} that needs {calls}, at most {most}."}]
+    return [
+        {"role": "system", "content": TEACHER},
+        {
+            "role": "user",
+            "content": f"Tools:\n{listed}\n{seen}\nWrite one task about {domain} that needs {calls}, at most {most}.",
+        },
+    ]
 
 
 async def propose(
@@ -86,10 +126,16 @@ async def propose(
     examples: dict[str, str] | None = None,  # a call as text -> what it returned
 ) -> Verified:
     "Tasks that a language model proposed and that hold."
-    async with await pool.lease(pool.specs) as lease: tools = [(server, tool) for server in pool.specs for tool in lease.tools(server).values()]
+    async with await pool.lease(pool.specs) as lease:
+        tools = [(server, tool) for server in pool.specs for tool in lease.tools(server).values()]
     all_of = defaultdict(list)
-    for server, tool in tools: all_of[server].append(tool)
-    listed = [(server, tool) for server, tool in tools if pool.specs[server].own_state or not doubt_reading(tool, all_of[server], server)]
+    for server, tool in tools:
+        all_of[server].append(tool)
+    listed = [
+        (server, tool)
+        for server, tool in tools
+        if pool.specs[server].own_state or not doubt_reading(tool, all_of[server], server)
+    ]
     withheld = {tool.name for _, tool in tools} - {tool.name for _, tool in listed}
     dropped, examples_of = Counter(), {}
 
@@ -98,20 +144,31 @@ async def propose(
         chosen = rng.sample(listed, min(wanted.max_tools, len(listed)))
         complexity = rng.choice(wanted.complexities)
         messages = proposal_messages(chosen, rng.choice(wanted.domains), complexity, wanted.max_turns, examples or {})
-        try: found = await endpoint.ask(messages, Proposal, salt=str(i))
+        try:
+            found = await endpoint.ask(messages, Proposal, salt=str(i))
         except EndpointError as error:
-            why = "the model gave no proposal of the wanted form" if "wanted form" in str(error) else "the endpoint gave no answer"
+            why = (
+                "the model gave no proposal of the wanted form"
+                if "wanted form" in str(error)
+                else "the endpoint gave no answer"
+            )
             dropped[why] += 1
             examples_of.setdefault(why, str(error))
             return None
         why = "it needs more calls than were allowed" if len(found.calls) > wanted.max_turns else ""
-        if any(call.tool.rpartition(".")[2] in withheld for call in found.calls): why = "it may change what lies behind a server: say isolation in its entry"
+        if any(call.tool.rpartition(".")[2] in withheld for call in found.calls):
+            why = "it may change what lies behind a server: say isolation in its entry"
         if why:
             dropped[why] += 1
             examples_of.setdefault(why, found.question)
             return None
         solution = {"tool_sequence": [call.model_dump() for call in found.calls], "answer": found.answer or None}
-        return Specification(id=f"llm-{wanted.seed}-{i:04d}", conversation=[{"role": "user", "content": found.question}], solution=solution, complexity=complexity).row() | {"data_source": "llm"}
+        return Specification(
+            id=f"llm-{wanted.seed}-{i:04d}",
+            conversation=[{"role": "user", "content": found.question}],
+            solution=solution,
+            complexity=complexity,
+        ).row() | {"data_source": "llm"}
 
     rows = await together(ask, range(wanted.n_samples))
     verified = await made_tasks([row for row in rows if row], pool)
@@ -125,18 +182,29 @@ def propose_sync(pool: Pool, endpoint: Endpoint, wanted: Wishes, examples: dict[
 # %% ../../nbs/05_tasks/11_llm.ipynb #a8021e45
 class Rephrased(BaseModel):
     "Other wordings of a question."
+
     wordings: list[str] = Field(description="the question in other words, each with exactly the same meaning")
 
 
 class Same(BaseModel):
     "Whether two questions ask for the same."
+
     same: bool = Field(description="whether an answer to one is an answer to the other")
 
 
 def speaks_of_tools(wording: str, task: Task) -> bool:
     "Return whether a wording names a tool or an argument of its task, or speaks of tools at all."
-    tools = [mcp_types.Tool(name=tool.tool, description=tool.description, input_schema={"properties": dict.fromkeys(tool.arguments.values(), {})}) for tool in task.tools]
-    return re.search(r"\b(?:tools?|functions?|API|call)\b", wording) is not None or bool(programmer_words(wording, tools))
+    tools = [
+        mcp_types.Tool(
+            name=tool.tool,
+            description=tool.description,
+            input_schema={"properties": dict.fromkeys(tool.arguments.values(), {})},
+        )
+        for tool in task.tools
+    ]
+    return re.search(r"\b(?:tools?|functions?|API|call)\b", wording) is not None or bool(
+        programmer_words(wording, tools)
+    )
 
 
 def kept_words(question: str) -> set[str]:
@@ -159,24 +227,51 @@ async def rephrase(
         verified.examples.setdefault(why, task.task_id)
 
     async def ask(task: Task) -> list[str]:
-        asked = f"Give {times} other wordings of this question, as different people would ask it. Keep all names, numbers, dates and quoted texts letter by letter.\n<question>\n{task.question}\n</question>"
-        try: return (await endpoint.ask([{"role": "user", "content": asked}], Rephrased)).wordings[:times]
-        except EndpointError: return []
+        asked = (
+            f"Give {times} other wordings of this question, as different people would ask it. Keep all names, "
+            f"numbers, dates and quoted texts letter by letter.\n<question>\n{task.question}\n</question>"
+        )
+        try:
+            return (await endpoint.ask([{"role": "user", "content": asked}], Rephrased)).wordings[:times]
+        except EndpointError:
+            return []
 
     async def same(task: Task, wording: str) -> bool:
-        asked = f"Do these two questions ask for exactly the same?\n<first>\n{task.question}\n</first>\n<second>\n{wording}\n</second>"
-        try: return (await endpoint.ask([{"role": "user", "content": asked}], Same)).same
-        except EndpointError: return False
+        asked = (
+            "Do these two questions ask for exactly the "
+            f"same?\n<first>\n{task.question}\n</first>\n<second>\n{wording}\n</second>"
+        )
+        try:
+            return (await endpoint.ask([{"role": "user", "content": asked}], Same)).same
+        except EndpointError:
+            return False
 
     for task, wordings in zip(tasks, await together(ask, tasks)):
-        if not wordings: drop("the model gave no wording", task)
+        if not wordings:
+            drop("the model gave no wording", task)
         for i, wording in enumerate(wordings, 1):
-            if not kept_words(task.question) <= set(re.findall(r"[#@]?[\w./:'-]*[\w]", wording)): drop("a name or a number of the question is missing", task)
-            elif wording.casefold() == task.question.casefold(): drop("it is the same wording", task)
-            elif task.success["kind"] == "answer" and any(str(value).casefold() in wording.casefold() and str(value).casefold() not in task.question.casefold() for value in task.success["values"]): drop("it states the answer", task)
-            elif speaks_of_tools(wording, task): drop("it speaks of tools", task)
-            elif not await same(task, wording): drop("it asks for something else", task)
-            else: verified.tasks.append(replace(task, task_id=f"{task.task_id}-r{i}", prompt=[*task.prompt[:-1], task.prompt[-1] | {"content": wording}], extra=task.extra | {"rephrased": task.task_id}))
+            if not kept_words(task.question) <= set(re.findall(r"[#@]?[\w./:'-]*[\w]", wording)):
+                drop("a name or a number of the question is missing", task)
+            elif wording.casefold() == task.question.casefold():
+                drop("it is the same wording", task)
+            elif task.success["kind"] == "answer" and any(
+                str(value).casefold() in wording.casefold() and str(value).casefold() not in task.question.casefold()
+                for value in task.success["values"]
+            ):
+                drop("it states the answer", task)
+            elif speaks_of_tools(wording, task):
+                drop("it speaks of tools", task)
+            elif not await same(task, wording):
+                drop("it asks for something else", task)
+            else:
+                verified.tasks.append(
+                    replace(
+                        task,
+                        task_id=f"{task.task_id}-r{i}",
+                        prompt=[*task.prompt[:-1], task.prompt[-1] | {"content": wording}],
+                        extra=task.extra | {"rephrased": task.task_id},
+                    )
+                )
     return verified
 
 
@@ -190,7 +285,8 @@ def rephrase_file(
     asked: str,  # an endpoint's address, or the name of a model at OPENAI_BASE_URL
     times: int = 1,  # wordings of each
 ) -> Verified:  # the new tasks
-    "Add other wordings to a task file; answers are kept beside it, so that a second try asks for none again. Raises `ConfigError`."
+    """Add other wordings to a task file; answers are kept beside it, so that a second try asks for none again. Raises
+    `ConfigError`."""
     tasks, folder = read_tasks(path), Path(path).parent
     given = {"url": asked} if asked.startswith("http") else {"model": asked}
     found = rephrase_sync(tasks, Endpoint(endpoint_settings(cache=str(folder / "asked.jsonl"), **given)), times)

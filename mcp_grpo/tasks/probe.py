@@ -25,8 +25,34 @@ import mcp_types
 from ..client.pool import Lease, Pool
 from ..client.session import SessionError
 from ..env.episode import cut_result, state_text
-from .calls import FOLDER_WORDS, PASSING, Known, doubt_reading, facts_of, is_fact, leaves, options_in, read_value, words_of, writes
-from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog, needed_arguments, noun_of, records_of, wanted_by, whole_arguments
+from mcp_grpo.tasks.calls import (
+    FOLDER_WORDS,
+    PASSING,
+    Known,
+    doubt_reading,
+    facts_of,
+    is_fact,
+    leaves,
+    options_in,
+    read_value,
+    words_of,
+    writes,
+)
+from mcp_grpo.tasks.catalog import (
+    Catalog,
+    Changer,
+    Key,
+    Seen,
+    flat,
+    inner_arguments,
+    lists_in,
+    make_catalog,
+    needed_arguments,
+    noun_of,
+    records_of,
+    wanted_by,
+    whole_arguments,
+)
 from .grammar import MAKING, Step
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
@@ -38,6 +64,7 @@ MOST_CALLS = 120  # of one reading tool
 @dataclass
 class Report:
     "What exploring a server found, and what it could not reach."
+
     server: str
     calls: Counter = dataclasses.field(default_factory=Counter)  # tool -> calls that were made
     worked: Counter = dataclasses.field(default_factory=Counter)  # tool -> calls that worked
@@ -47,59 +74,88 @@ class Report:
     candidates: Counter = dataclasses.field(default_factory=Counter)  # tool -> questions that need it
     dropped: Counter = dataclasses.field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
     cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results that are longer than the policy sees
-    pairs: tuple[list, list] = dataclasses.field(default_factory=lambda: ([], []))  # pairs of tools that feed each other: used by a task, unused
+    pairs: tuple[list, list] = dataclasses.field(
+        default_factory=lambda: ([], [])
+    )  # pairs of tools that feed each other: used by a task, unused
     tasks: int = 0
 
     def why_unused(self, tool: str) -> str:
         "Return the reason why no task needs a tool that worked."
         reasons = Counter({why: n for (of, why), n in self.dropped.items() if of == tool})
-        if reasons: return reasons.most_common(1)[0][0]
-        if self.cut[tool] * 2 > self.worked[tool]: return "its results are longer than the policy sees (max_result_chars in the server's entry)"
-        return f"there were enough tasks without its {self.candidates[tool]} questions" if self.candidates[tool] else "its results say nothing that can be asked for"
+        if reasons:
+            return reasons.most_common(1)[0][0]
+        if self.cut[tool] * 2 > self.worked[tool]:
+            return "its results are longer than the policy sees (max_result_chars in the server's entry)"
+        return (
+            f"there were enough tasks without its {self.candidates[tool]} questions"
+            if self.candidates[tool]
+            else "its results say nothing that can be asked for"
+        )
 
     def __str__(self) -> str:
         lines = [f"{self.server}: {self.tasks} tasks from {self.calls.total()} calls of {len(self.calls)} tools"]
         for tool, n in self.calls.items():
-            if not self.worked[tool]: lines.append(f"  {tool} never worked in {n} calls: {self.errors.get(tool, '')[:160]}")
-            elif not self.used[tool]: lines.append(f"  {tool} worked, but no task needs it: {self.why_unused(tool)}")
+            if not self.worked[tool]:
+                lines.append(f"  {tool} never worked in {n} calls: {self.errors.get(tool, '')[:160]}")
+            elif not self.used[tool]:
+                lines.append(f"  {tool} worked, but no task needs it: {self.why_unused(tool)}")
         lines += [f"  {tool} was not called: {why}" for tool, why in self.left_out.items()]
-        if self.pairs[1]: lines.append("  pairs of tools that feed each other and that no task uses: " + ", ".join(f"{a} > {b}" for a, b in self.pairs[1]))
+        if self.pairs[1]:
+            lines.append(
+                "  pairs of tools that feed each other and that no task uses: "
+                + ", ".join(f"{a} > {b}" for a, b in self.pairs[1])
+            )
         reasons = Counter()
-        for (_, why), n in self.dropped.items(): reasons[why] += n
+        for (_, why), n in self.dropped.items():
+            reasons[why] += n
         return "\n".join(lines + [f"  {n} questions dropped: {why}" for why, n in reasons.most_common()])
 
 # %% ../../nbs/05_tasks/05_probe.ipynb #8339bf6e
 class Probe:
     "Calls the tools of some servers and keeps what they answer."
+
     def __init__(
         self,
         pool: Pool,  # open on this event loop
         servers: list[str],
         seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
         seed: int = 0,
-        allow: Iterable[str] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
+        allow: Iterable[
+            str
+        ] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
     ):
         self.pool, self.seeds, self.allow, self.rng = pool, seeds or {}, set(allow), random.Random(f"probe {seed}")
         self.reports = {server: Report(server) for server in servers}
         self.tools: dict[str, dict[str, mcp_types.Tool]] = {}  # server -> name -> tool, of those that may be called
-        self.changing: dict[str, set[str]] = {}  # server -> tools that may change the state that an episode has for itself
-        self.known = {server: Known(random.Random(f"{server} {seed}"), self.seeds, _folders(pool, server)) for server in servers}
+        self.changing: dict[
+            str, set[str]
+        ] = {}  # server -> tools that may change the state that an episode has for itself
+        self.known = {
+            server: Known(random.Random(f"{server} {seed}"), self.seeds, _folders(pool, server)) for server in servers
+        }
         self.seen: dict[tuple[str, str, str], Seen] = {}  # reading calls that worked
         self.tried: set[tuple[str, str, str]] = set()
         self.changers: list[Changer] = []
         self.tables: list[Table] = []
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
-        "Keep the tools that may be called: all where episodes have a state of their own, elsewhere those that only read and those that are allowed by name; the report says why the others are left out."
+        """Keep the tools that may be called: all where episodes have a state of their own, elsewhere those that only
+        read and those that are allowed by name; the report says why the others are left out."""
         own, kept = self.pool.specs[server].own_state, {}
         for name, tool in listed.items():
             allowed = own or name in self.allow or f"{server}.{name}" in self.allow
             if not allowed and (why := doubt_reading(tool, listed.values(), server)):
-                self.reports[server].left_out[name] = f"it may change what lies behind the server ({why}): --allow {name} if it may be called, or say isolation in the server's entry if each episode has a state of its own"
+                self.reports[server].left_out[name] = (
+                    f"it may change what lies behind the server ({why}): --allow {name} if it may be called, or "
+                    "say isolation in the server's entry if each episode has a state of its own"
+                )
                 continue
-            try: needed_arguments(tool), writes(tool), self.known[server].arguments(tool)
+            try:
+                needed_arguments(tool), writes(tool), self.known[server].arguments(tool)
             except (AttributeError, TypeError, ValueError, RecursionError, MemoryError) as error:
-                self.reports[server].left_out[name] = f"its schema cannot be understood ({type(error).__name__}: {str(error)[:80]})"
+                self.reports[server].left_out[name] = (
+                    f"its schema cannot be understood ({type(error).__name__}: {str(error)[:80]})"
+                )
                 continue
             kept[name] = tool
         self.tools[server] = kept
@@ -108,15 +164,23 @@ class Probe:
     def reading(self) -> Iterator[tuple[str, mcp_types.Tool]]:
         "Yield the tools that only read, each with its server."
         queried = {(table.server, table.tool) for table in self.tables}
-        for server, tools in self.tools.items(): yield from ((server, tool) for name, tool in tools.items() if name not in self.changing[server] and (server, name) not in queried)
+        for server, tools in self.tools.items():
+            yield from (
+                (server, tool)
+                for name, tool in tools.items()
+                if name not in self.changing[server] and (server, name) not in queried
+            )
 
     async def call(self, lease: Lease, server: str, tool: str, params: dict) -> Seen | None:
         "Make a call once; return what it gave, or None if it did not work."
         report, result = self.reports[server], None
-        with anyio.move_on_after(PATIENCE): result = await lease.call(server, tool, params)
+        with anyio.move_on_after(PATIENCE):
+            result = await lease.call(server, tool, params)
         report.calls[tool] += 1
-        if result is None: report.left_out[tool] = f"a call takes more than {PATIENCE} seconds"
-        elif result.is_error or result.fault or re.match(r"\s*error\b", result.content[:20], re.I): report.errors[tool] = " ".join(result.content.split())
+        if result is None:
+            report.left_out[tool] = f"a call takes more than {PATIENCE} seconds"
+        elif result.is_error or result.fault or re.match(r"\s*error\b", result.content[:20], re.I):
+            report.errors[tool] = " ".join(result.content.split())
         else:
             report.worked[tool] += 1
             report.cut[tool] += len(result.content) > self.pool.specs[server].max_result_chars
@@ -126,20 +190,31 @@ class Probe:
     async def look(self, lease: Lease, server: str, tool: str, params: dict) -> bool:
         "Make a reading call that was not made before, and remember what it gave; return whether it worked."
         key = server, tool, json.dumps(params, sort_keys=True)
-        if key in self.tried: return False
+        if key in self.tried:
+            return False
         self.tried.add(key)
-        if (seen := await self.call(lease, server, tool, params)) is None: return False
+        if (seen := await self.call(lease, server, tool, params)) is None:
+            return False
         self.seen[key] = seen
-        try: facts = [(path, value) for path, value in facts_of(seen.content, params) if not _is_ours(path, value)]
-        except RecursionError: facts = []
+        try:
+            facts = [(path, value) for path, value in facts_of(seen.content, params) if not _is_ours(path, value)]
+        except RecursionError:
+            facts = []
         self.known[server].remember(len(self.seen), tool, facts, params)
         self.known[server].see_places(params, seen.content)
         return True
 
     def catalog(self) -> Catalog:
         "Return what the calls so far say about the servers' things."
-        tools = {server: {name: tool for name, tool in tools.items() if name not in self.changing[server]} for server, tools in self.tools.items()}
-        catalog = make_catalog(tools, self.seen.values(), [self.tools[server][name] for server, names in self.changing.items() for name in names])
+        tools = {
+            server: {name: tool for name, tool in tools.items() if name not in self.changing[server]}
+            for server, tools in self.tools.items()
+        }
+        catalog = make_catalog(
+            tools,
+            self.seen.values(),
+            [self.tools[server][name] for server, names in self.changing.items() for name in names],
+        )
         return catalog.model_copy(update={"changers": self.changers})
 
     def identifiers(self) -> dict[tuple[str, str], list]:
@@ -147,11 +222,13 @@ class Probe:
         catalog, found = self.catalog(), defaultdict(dict)
         readers = {(reader.server, reader.tool): reader for reader in catalog.readers}
         for call in self.seen.values():
-            if (reader := readers.get((call.server, call.tool))) is None: continue
+            if (reader := readers.get((call.server, call.tool))) is None:
+                continue
             fields = [field for field in catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
             for record in records_of(reader, call):
                 for field in fields:
-                    if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool): found[field.refers or reader.gives, field.kind].setdefault(value)
+                    if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool):
+                        found[field.refers or reader.gives, field.kind].setdefault(value)
         return {key: list(values) for key, values in found.items()}
 
     def choices(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict[str, list]:
@@ -159,9 +236,19 @@ class Probe:
         found = {}
         for name, schema in needed_arguments(tool).items():
             key, last = wanted_by(name, schema, noun_of(tool.name, server)), last_name(name)
-            given = self.seeds.get(f"{tool.name}.{last}") or self.seeds.get(last) or options_in(last, schema) or ([schema["const"]] if "const" in schema else [])
+            given = (
+                self.seeds.get(f"{tool.name}.{last}")
+                or self.seeds.get(last)
+                or options_in(last, schema)
+                or ([schema["const"]] if "const" in schema else [])
+            )
             wants_text = schema.get("type") == "string"
-            if not given and set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"}) and len(folders := self.known[server].folders) == 1: given = folders
+            if (
+                not given
+                and set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"})
+                and len(folders := self.known[server].folders) == 1
+            ):
+                given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(key, [])] if key else []
             found[name] = list(dict.fromkeys([*given, *values]))
         return found
@@ -175,51 +262,79 @@ class Probe:
                 try:
                     leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
                     self.choose_tools(server, leases[server].tools(server))
-                except SessionError as error: self.reports[server].left_out["the server"] = str(error)
+                except SessionError as error:
+                    self.reports[server].left_out["the server"] = str(error)
             for server, tools in self.tools.items():
-                writer = next((tool for tool in tools.values() if tool.name in self.changing[server] and takes_statement(tool, CHANGES_ROWS)), None)
-                for tool in tools.values(): self.tables += await read_tables(leases[server], server, tool, writer)
+                writer = next(
+                    (
+                        tool
+                        for tool in tools.values()
+                        if tool.name in self.changing[server] and takes_statement(tool, CHANGES_ROWS)
+                    ),
+                    None,
+                )
+                for tool in tools.values():
+                    self.tables += await read_tables(leases[server], server, tool, writer)
             while monotonic() < over:
                 before, identifiers = len(self.seen), self.identifiers()
                 for server, tool in self.reading():
                     for params in self.next_calls(server, tool, identifiers):
-                        if monotonic() > over or not self.promising(server, tool.name): break
+                        if monotonic() > over or not self.promising(server, tool.name):
+                            break
                         await self.look(leases[server], server, tool.name, params)
-                if len(self.seen) == before: break
+                if len(self.seen) == before:
+                    break
 
     def promising(self, server: str, tool: str) -> bool:
         "Return whether a tool is worth another call."
         report = self.reports[server]
-        return tool not in report.left_out and report.worked[tool] < MOST_CALLS and (report.worked[tool] * 5 + 40 > report.calls[tool])
+        return (
+            tool not in report.left_out
+            and report.worked[tool] < MOST_CALLS
+            and (report.worked[tool] * 5 + 40 > report.calls[tool])
+        )
 
     def next_calls(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> list[dict]:
         "Return arguments for calls of a reading tool: all values that identify something, else sensible guesses."
         choices = self.choices(server, tool, identifiers)
-        if all(choices.values()) and sum(len(values) > 1 for values in choices.values()) <= 1: return [whole_arguments(dict(zip(choices, values))) for values in itertools.product(*choices.values())]
-        if all(choices.values()): return [whole_arguments({name: self.rng.choice(values) for name, values in choices.items()}) for _ in range(30)]
+        if all(choices.values()) and sum(len(values) > 1 for values in choices.values()) <= 1:
+            return [whole_arguments(dict(zip(choices, values))) for values in itertools.product(*choices.values())]
+        if all(choices.values()):
+            return [
+                whole_arguments({name: self.rng.choice(values) for name, values in choices.items()}) for _ in range(30)
+            ]
         return [whole_arguments(self.some_values(server, tool, choices)) for _ in range(6)]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
-        "Return values for the needed arguments of a tool, by path: of what is known, several that belong to one record of that record, else made up."
+        """Return values for the needed arguments of a tool, by path: of what is known, several that belong to one
+        record of that record, else made up."""
         guessed = inner_arguments(self.known[server].arguments(tool)[0])
-        if together := self.of_one_record([name for name in choices if not choices[name]]): guessed |= self.rng.choice(together)
+        if together := self.of_one_record([name for name in choices if not choices[name]]):
+            guessed |= self.rng.choice(together)
         found = {}
         for name in choices:
-            new = [value for value in choices[name] if value not in found.values()] or choices[name]  # from one to another
-            if new or name in guessed: found[name] = self.rng.choice(new) if new else guessed[name]
+            new = [value for value in choices[name] if value not in found.values()] or choices[
+                name
+            ]  # from one to another
+            if new or name in guessed:
+                found[name] = self.rng.choice(new) if new else guessed[name]
         return found
 
     def of_one_record(self, names: list[str]) -> list[dict[str, Any]]:
-        "Return values for arguments that are all called like fields of a record, such as the lines of an address: one for each such record."
+        """Return values for arguments that are all called like fields of a record, such as the lines of an address: one
+        for each such record."""
         last, found = {name: last_name(name) for name in names}, []
         readers = self.catalog().readers if len(names) > 1 else ()
         for reader in readers:
-            if not set(last.values()) <= {path.rpartition(".")[2] for path in reader.shows}: continue
+            if not set(last.values()) <= {path.rpartition(".")[2] for path in reader.shows}:
+                continue
             for call in self.seen.values():
-                if (reader.server, reader.tool) != (call.server, call.tool): continue
+                if (reader.server, reader.tool) != (call.server, call.tool):
+                    continue
                 for record in records_of(reader, call):
                     fields = {path.rpartition(".")[2]: value for path, value in record.items()}
-                    if set(last.values()) <= fields.keys(): found.append({name: fields[field] for name, field in last.items()})
+                    if set(last.values()) <= fields.keys():
+                        found.append({name: fields[field] for name, field in last.items()})
         return found
 
     async def change(self, seconds: float, attempts: int = 6) -> None:
@@ -228,53 +343,112 @@ class Probe:
         for server, names in self.changing.items():
             for name in sorted(names):
                 tool, identifiers = self.tools[server][name], self.identifiers()
-                if takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"): continue  # of tables, see there
+                if takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
+                    continue  # of tables, see there
                 for _ in range(attempts):
-                    if monotonic() > over or name in self.reports[server].left_out: break
+                    if monotonic() > over or name in self.reports[server].left_out:
+                        break
                     values = self.change_values(server, tool, identifiers)
-                    if (check := await self.effect(server, name, whole_arguments(values))) is None: continue
+                    if (check := await self.effect(server, name, whole_arguments(values))) is None:
+                        continue
                     self.changers.append(self.changer(server, tool, values, identifiers, f"{server}.{check['tool']}"))
                     break
                 else:
-                    if self.reports[server].worked[name]: self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
+                    if self.reports[server].worked[name]:
+                        self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
 
     def keys(self, server: str, tool: mcp_types.Tool) -> dict[str, tuple[str, str]]:
         "Return what the arguments of a tool that changes something identify, by path."
-        return {path: key for path, schema in needed_arguments(tool).items() if (key := wanted_by(path, schema, noun_of(tool.name, server)))}
+        return {
+            path: key
+            for path, schema in needed_arguments(tool).items()
+            if (key := wanted_by(path, schema, noun_of(tool.name, server)))
+        }
 
-    def changer(self, server: str, tool: mcp_types.Tool, values: dict[str, Any], identifiers: dict, shown_by: str) -> Changer:
+    def changer(
+        self, server: str, tool: mcp_types.Tool, values: dict[str, Any], identifiers: dict, shown_by: str
+    ) -> Changer:
         "Return how a tool that changes something is to be asked for, from the values of a call whose effect was shown."
         makes, noun = bool(MAKING.keys() & set(words_of(tool.name))), noun_of(tool.name, server)
-        takes = {path: Key(thing=key[0], by=key[1]) for path, key in self.keys(server, tool).items() if key in identifiers and not (makes and key[0] == noun)}
-        if (makes or not takes) and all(isinstance(value, (str, int)) for value in values.values()): examples = [self.change_values(server, tool, identifiers) for _ in range(60)]
-        else: examples = self.rng.sample(together := self.of_one_record([path for path in values if path not in takes]), min(len(together), 60))
-        fixed = {path: value for path, value in values.items() if examples and all(example.get(path) == value for example in examples)}
-        choices = {path: listed for path, schema in needed_arguments(tool).items() if (listed := options_in(last_name(path), schema))}
-        return Changer(server=server, tool=tool.name, takes=takes, arguments=list(values), choices=choices, fixed=fixed, examples=examples, shown_by=shown_by)
+        takes = {
+            path: Key(thing=key[0], by=key[1])
+            for path, key in self.keys(server, tool).items()
+            if key in identifiers and not (makes and key[0] == noun)
+        }
+        if (makes or not takes) and all(isinstance(value, (str, int)) for value in values.values()):
+            examples = [self.change_values(server, tool, identifiers) for _ in range(60)]
+        else:
+            examples = self.rng.sample(
+                together := self.of_one_record([path for path in values if path not in takes]), min(len(together), 60)
+            )
+        fixed = {
+            path: value
+            for path, value in values.items()
+            if examples and all(example.get(path) == value for example in examples)
+        }
+        choices = {
+            path: listed
+            for path, schema in needed_arguments(tool).items()
+            if (listed := options_in(last_name(path), schema))
+        }
+        return Changer(
+            server=server,
+            tool=tool.name,
+            takes=takes,
+            arguments=list(values),
+            choices=choices,
+            fixed=fixed,
+            examples=examples,
+            shown_by=shown_by,
+        )
 
     def change_values(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict[str, Any]:
-        "Return values for the arguments of a tool that changes something, by path: things that exist, and made-up texts and numbers; what it makes has a name of its own."
+        """Return values for the arguments of a tool that changes something, by path: things that exist, and made-up
+        texts and numbers; what it makes has a name of its own."""
         choices = self.choices(server, tool, identifiers)
         if MAKING.keys() & set(words_of(tool.name)):
-            choices |= {path: [self.known[server].word().capitalize()] for path, key in self.keys(server, tool).items() if key[0] == noun_of(tool.name, server)}
+            choices |= {
+                path: [self.known[server].word().capitalize()]
+                for path, key in self.keys(server, tool).items()
+                if key[0] == noun_of(tool.name, server)
+            }
         return self.some_values(server, tool, choices)
 
     def looks(self, server: str, params: dict, most: int = 12) -> list[Seen]:
-        "Return the reading calls that may show a change: those asked with one of its arguments or showing one, and those that take none."
+        """Return the reading calls that may show a change: those asked with one of its arguments or showing one, and
+        those that take none."""
         given = inner_arguments(params)
         texts = {str(value) for value in given.values()}
+
         def near(call: Seen) -> int:
             asked = {str(value) for value in call.given.values()}
-            return 0 if asked & texts else 1 if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in texts) else 2 if not call.params else 3
-        asked = []  # reading tools that take what the change was given, such as the path of a new file, or the name of a new entity
+            return (
+                0
+                if asked & texts
+                else 1
+                if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in texts)
+                else 2
+                if not call.params
+                else 3
+            )
+
+        # reading tools that take what the change was given, such as the path of a new file, or the name of a new entity
+        asked = []
         for name, tool in self.tools[server].items():
             needed = needed_arguments(tool)
-            if name in self.changing[server] or not needed: continue
+            if name in self.changing[server] or not needed:
+                continue
             wanted = [{path: given[path] for path in needed}] if needed.keys() <= given.keys() else []
-            if not wanted and [schema.get("type") for schema in needed.values()] == ["string"]: wanted = [{path: value} for path in needed for value in given.values() if isinstance(value, str) and len(value) < 40][:3]
+            if not wanted and [schema.get("type") for schema in needed.values()] == ["string"]:
+                wanted = [
+                    {path: value}
+                    for path in needed
+                    for value in given.values()
+                    if isinstance(value, str) and len(value) < 40
+                ][:3]
             asked += [Seen(server, name, whole_arguments(values), "") for values in wanted]
         found = sorted((call for call in self.seen.values() if call.server == server and near(call) < 3), key=near)
-        return asked[:most // 2] + found[:most]
+        return asked[: most // 2] + found[:most]
 
     async def effect(
         self,
@@ -283,62 +457,124 @@ class Probe:
         params: dict,
         before: Iterable[tuple[str, str, dict]] = (),  # calls to make first: server, tool, arguments
     ) -> dict | None:
-        "Make a change in clean sessions and return a check of the state that shows it, as a task's `state_check`; None if no reading tool shows it."
+        """Make a change in clean sessions and return a check of the state that shows it, as a task's `state_check`;
+        None if no reading tool shows it."""
         looks = self.looks(server, params)
         async with await self.pool.lease(sorted({server, *(call[0] for call in before)})) as lease:
-            for call in before: await lease.call(*call)
+            for call in before:
+                await lease.call(*call)
             old = [await lease.call(server, look.tool, look.params) for look in looks]
-            if await self.call(lease, server, tool, params) is None: return None
+            if await self.call(lease, server, tool, params) is None:
+                return None
             new = [await lease.call(server, look.tool, look.params) for look in looks]
         found = []
         for look, was, now in zip(looks, old, new):
-            if was.fault or now.fault or now.is_error or was.content == now.content or len(now.content) > 100_000: continue
-            if read_value(now.content) is None:
-                added = [value for _, value in leaves(params) if isinstance(value, str) and len(value) > 3 and value in now.content and value not in was.content and value not in look.params.values()]
-                if added and len(now.content) < 900: found.append((1.5, {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool, "contains": list(dict.fromkeys(added))}, now.content))
+            if was.fault or now.fault or now.is_error or was.content == now.content or len(now.content) > 100_000:
                 continue
-            shown = _difference(read_value(was.content), read_value(now.content), [value for _, value in leaves(params)])
-            if shown: found.append((shown[0], {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | shown[1]))
-        if not found: return None
+            if read_value(now.content) is None:
+                added = [
+                    value
+                    for _, value in leaves(params)
+                    if isinstance(value, str)
+                    and len(value) > 3
+                    and value in now.content
+                    and value not in was.content
+                    and value not in look.params.values()
+                ]
+                if added and len(now.content) < 900:
+                    found.append(
+                        (
+                            1.5,
+                            {
+                                "server": server,
+                                "tool": look.tool,
+                                "params": look.params,
+                                "write_tool": tool,
+                                "contains": list(dict.fromkeys(added)),
+                            },
+                            now.content,
+                        )
+                    )
+                continue
+            shown = _difference(
+                read_value(was.content), read_value(now.content), [value for _, value in leaves(params)]
+            )
+            if shown:
+                found.append(
+                    (
+                        shown[0],
+                        {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | shown[1],
+                    )
+                )
+        if not found:
+            return None
         check, *content = min(found, key=lambda pair: pair[0])[1:]
         shown = set(re.findall(r"[^\W_]+", " ".join(map(str, check.get("contains", [])))))
-        return check | ({"words": sorted(set(re.findall(r"[^\W_]+", content[0])) - shown)} if content else {})  # words that may stand beside the values in a text
-
+        return check | (
+            {"words": sorted(set(re.findall(r"[^\W_]+", content[0])) - shown)} if content else {}
+        )  # words that may stand beside the values in a text
 
     async def result_after(self, change: Step, look: Step) -> dict | None:
-        "Make a change in a clean session and return a check that a call then has just this result; None if the change fails, or the result stays as it is."
+        """Make a change in a clean session and return a check that a call then has just this result; None if the change
+        fails, or the result stays as it is."""
         async with await self.pool.lease([change.server]) as lease:
             was = await lease.call(look.server, look.tool, json.loads(look.params))
-            if await self.call(lease, change.server, change.tool, json.loads(change.params)) is None: return None
+            if await self.call(lease, change.server, change.tool, json.loads(change.params)) is None:
+                return None
             now = await lease.call(look.server, look.tool, json.loads(look.params))
-        if was.fault or now.fault or now.is_error or now.content == was.content: return None
+        if was.fault or now.fault or now.is_error or now.content == was.content:
+            return None
         wanted = state_text(now)
-        try: wanted = json.loads(wanted)
-        except ValueError: pass  # a text is compared as it stands
-        return {"server": look.server, "tool": look.tool, "params": json.loads(look.params), "write_tool": change.tool, "path": "", "equals": wanted}
+        try:
+            wanted = json.loads(wanted)
+        except ValueError:
+            pass  # a text is compared as it stands
+        return {
+            "server": look.server,
+            "tool": look.tool,
+            "params": json.loads(look.params),
+            "write_tool": change.tool,
+            "path": "",
+            "equals": wanted,
+        }
 
 
 def _difference(was: Any, now: Any, given: list) -> tuple[int, dict] | None:
-    "Return how plainly a result shows a change (0 is best), and the conditions that it fulfils afterwards and not before."
+    """Return how plainly a result shows a change (0 is best), and the conditions that it fulfils afterwards and not
+    before."""
     texts, found = {str(value) for value in given}, []
     if isinstance(was, dict) and isinstance(now, dict):
         old, new = flat(was), flat(now)
-        changed = {path: value for path, value in new.items() if old.get(path) != value and not _is_passing(path, value)}
+        changed = {
+            path: value for path, value in new.items() if old.get(path) != value and not _is_passing(path, value)
+        }
         found += [(0, {"path": path, "equals": value}) for path, value in changed.items() if str(value) in texts]
-        if len(changed) == 1: found += [(3, {"path": path, "equals": value}) for path, value in changed.items()]
+        if len(changed) == 1:
+            found += [(3, {"path": path, "equals": value}) for path, value in changed.items()]
     before = dict(lists_in(was))
     for path, items in [("", now)] if isinstance(now, list) else lists_in(now):
-        old, new = (Counter(json.dumps(item, sort_keys=True) for item in side) for side in (was if isinstance(now, list) and isinstance(was, list) else before.get(path, []), items))
+        old, new = (
+            Counter(json.dumps(item, sort_keys=True) for item in side)
+            for side in (was if isinstance(now, list) and isinstance(was, list) else before.get(path, []), items)
+        )
         added, lost = list((new - old).elements()), list((old - new).elements())
         if len(added) == 1 and isinstance(item := json.loads(added[0]), dict):
             earlier = {str(value) for text in lost for _, value in leaves(json.loads(text))}
             shown = list(dict.fromkeys(value for _, value in leaves(item) if str(value) in texts))
-            fresh = [value for _, value in leaves(item) if str(value) not in earlier and str(value) not in texts and 0 < len(str(value)) <= 40]
-            if any(str(value) not in earlier for value in shown): found.append((1, {"path": path, "contains": shown}))
-            elif shown and lost and fresh: found.append((2, {"path": path, "contains": [shown[0], fresh[0]]}))
+            fresh = [
+                value
+                for _, value in leaves(item)
+                if str(value) not in earlier and str(value) not in texts and 0 < len(str(value)) <= 40
+            ]
+            if any(str(value) not in earlier for value in shown):
+                found.append((1, {"path": path, "contains": shown}))
+            elif shown and lost and fresh:
+                found.append((2, {"path": path, "contains": [shown[0], fresh[0]]}))
         left = _names_left([json.loads(text) for text in lost], items, texts) if lost and not added else None
-        if left: found.append((3, {"path": f"{path}[].{left[0]}", "equals": left[1]}))
-        elif lost and not added: found.append((4, {"path": path, "count": -len(lost)}))
+        if left:
+            found.append((3, {"path": f"{path}[].{left[0]}", "equals": left[1]}))
+        elif lost and not added:
+            found.append((4, {"path": path, "count": -len(lost)}))
     return min(found, key=lambda pair: pair[0]) if found else None
 
 
@@ -348,28 +584,43 @@ def last_name(path: str) -> str:
 
 
 def _names_left(lost: list, items: list, texts: set[str], most: int = 200) -> tuple[str, list] | None:
-    "Return the field by which the lost one of some items is named among the texts, with what it is in those that are left; None if there is no such field, or they are many."
-    if len(lost) != 1 or not 0 < len(items) <= most or not all(isinstance(item, dict) for item in (*lost, *items)): return None
+    """Return the field by which the lost one of some items is named among the texts, with what it is in those that are
+    left; None if there is no such field, or they are many."""
+    if len(lost) != 1 or not 0 < len(items) <= most or not all(isinstance(item, dict) for item in (*lost, *items)):
+        return None
     for name, value in lost[0].items():
         left = [item.get(name) for item in items]
-        if str(value) in texts and value not in left and all(isinstance(other, (str, int)) for other in left): return name, left
+        if str(value) in texts and value not in left and all(isinstance(other, (str, int)) for other in left):
+            return name, left
     return None
 
 
-def _is_passing(path: str, value: Any) -> bool: return PASSING.search(" ".join(words_of(path))) is not None or isinstance(value, str) and not is_fact(path, value)
+def _is_passing(path: str, value: Any) -> bool:
+    return PASSING.search(" ".join(words_of(path))) is not None or isinstance(value, str) and not is_fact(path, value)
 
 
 def _folders(pool: Pool, server: str) -> list[str]:
     "Return the folders that a server's own configuration names."
     spec = pool.specs[server]
     inside = [part for text in (*spec.args, *spec.env.values()) for part in text.split("=")[-1:]]
-    return list(dict.fromkeys(part.replace("{workdir}", "/workdir").rstrip("/") for part in inside if part.startswith(("{workdir}", "/")) and not re.search(r"\.\w+$", part)))
+    return list(
+        dict.fromkeys(
+            part.replace("{workdir}", "/workdir").rstrip("/")
+            for part in inside
+            if part.startswith(("{workdir}", "/")) and not re.search(r"\.\w+$", part)
+        )
+    )
 
 
 def own_values(pool: Pool, servers: Iterable[str]) -> set[str]:
-    "Return what belongs to this machine and not to a server's content: values of environment variables, without those that a server's entry calls public."
+    """Return what belongs to this machine and not to a server's content: values of environment variables, without those
+    that a server's entry calls public."""
     public = {pool.specs[server].env.get(name, "") for server in servers for name in pool.specs[server].public}
-    return {value for value in (*os.environ.values(), *(value for server in servers for value in pool.specs[server].env.values())) if value} - public
+    return {
+        value
+        for value in (*os.environ.values(), *(value for server in servers for value in pool.specs[server].env.values()))
+        if value
+    } - public
 
 
 def _is_ours(path: str, value: Any) -> bool:

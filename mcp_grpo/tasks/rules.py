@@ -24,6 +24,7 @@ from ..task import COMPLEXITIES, OfferedTool, Task, write_tasks
 @dataclass(frozen=True)
 class ToolCard:
     "A real tool with the names it may be shown under and the facts it gives."
+
     server: str
     tool: str
     names: tuple[str, ...]  # shown in training; the first is the real name
@@ -32,6 +33,7 @@ class ToolCard:
     arguments: tuple[str, ...]  # keys of ARGUMENT_NAMES: real argument names, in order
     gives: tuple[str, ...] = ()  # keys of PHRASES, or "symbol" or "post"
     changes_state: bool = False  # a call leaves something behind
+
 
 ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
     "ticker": (("ticker", "symbol", "stock"), ("code", "security")),
@@ -45,25 +47,90 @@ ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluat
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #b352f613
 CARDS = [
-    ToolCard("polygon", "get_last_trade", ("get_last_trade", "last_trade", "last_price"), ("latest_price", "trade_now"),
-             "last price", ("ticker",), ("price",)),
-    ToolCard("polygon", "get_previous_close_agg", ("get_previous_close_agg", "previous_close", "day_before"), ("close_before", "yesterday"),
-             "previous close", ("ticker",), ("previous",)),
-    ToolCard("polygon", "get_aggs", ("get_aggs", "daily_bars", "price_history"), ("day_series", "past_prices"),
-             "daily open, high, low, close by date", ("ticker", "from_", "to"), ("close",)),
-    ToolCard("polygon", "get_ticker_details", ("get_ticker_details", "ticker_details", "company_details"), ("firm_facts", "about_ticker"),
-             "name, sector, city, employees", ("ticker",), ("city", "sector", "employees")),
-    ToolCard("polygon", "list_ticker_news", ("list_ticker_news", "ticker_news"), ("headlines_of",), "headlines", ("ticker",)),
-    ToolCard("fmp", "fmp_get_quote", ("fmp_get_quote", "get_quote", "quote"), ("stock_quote", "market_quote"),
-             "price, change, volume", ("symbol",), ("price", "volume")),
-    ToolCard("fmp", "fmp_get_company_profile", ("fmp_get_company_profile", "company_profile", "profile"), ("firm_profile", "who_runs"),
-             "name, sector, chief executive, city", ("symbol",), ("city", "sector", "ceo")),
-    ToolCard("fmp", "fmp_search_ticker", ("fmp_search_ticker", "search_ticker", "find_symbol"), ("symbol_search", "look_up_name"),
-             "symbol of a company or sector leader", ("query",), ("symbol",)),
-    ToolCard("slack", "slack_post_message", ("slack_post_message", "post_message", "send_message"), ("write_to", "say_in"),
-             "post to a channel", ("channel_id", "text"), ("post",), changes_state=True),
-    ToolCard("slack", "slack_get_channel_history", ("slack_get_channel_history", "channel_history", "read_channel"), ("messages_in",),
-             "messages of a channel", ("channel_id",)),
+    ToolCard(
+        "polygon",
+        "get_last_trade",
+        ("get_last_trade", "last_trade", "last_price"),
+        ("latest_price", "trade_now"),
+        "last price",
+        ("ticker",),
+        ("price",),
+    ),
+    ToolCard(
+        "polygon",
+        "get_previous_close_agg",
+        ("get_previous_close_agg", "previous_close", "day_before"),
+        ("close_before", "yesterday"),
+        "previous close",
+        ("ticker",),
+        ("previous",),
+    ),
+    ToolCard(
+        "polygon",
+        "get_aggs",
+        ("get_aggs", "daily_bars", "price_history"),
+        ("day_series", "past_prices"),
+        "daily open, high, low, close by date",
+        ("ticker", "from_", "to"),
+        ("close",),
+    ),
+    ToolCard(
+        "polygon",
+        "get_ticker_details",
+        ("get_ticker_details", "ticker_details", "company_details"),
+        ("firm_facts", "about_ticker"),
+        "name, sector, city, employees",
+        ("ticker",),
+        ("city", "sector", "employees"),
+    ),
+    ToolCard(
+        "polygon", "list_ticker_news", ("list_ticker_news", "ticker_news"), ("headlines_of",), "headlines", ("ticker",)
+    ),
+    ToolCard(
+        "fmp",
+        "fmp_get_quote",
+        ("fmp_get_quote", "get_quote", "quote"),
+        ("stock_quote", "market_quote"),
+        "price, change, volume",
+        ("symbol",),
+        ("price", "volume"),
+    ),
+    ToolCard(
+        "fmp",
+        "fmp_get_company_profile",
+        ("fmp_get_company_profile", "company_profile", "profile"),
+        ("firm_profile", "who_runs"),
+        "name, sector, chief executive, city",
+        ("symbol",),
+        ("city", "sector", "ceo"),
+    ),
+    ToolCard(
+        "fmp",
+        "fmp_search_ticker",
+        ("fmp_search_ticker", "search_ticker", "find_symbol"),
+        ("symbol_search", "look_up_name"),
+        "symbol of a company or sector leader",
+        ("query",),
+        ("symbol",),
+    ),
+    ToolCard(
+        "slack",
+        "slack_post_message",
+        ("slack_post_message", "post_message", "send_message"),
+        ("write_to", "say_in"),
+        "post to a channel",
+        ("channel_id", "text"),
+        ("post",),
+        changes_state=True,
+    ),
+    ToolCard(
+        "slack",
+        "slack_get_channel_history",
+        ("slack_get_channel_history", "channel_history", "read_channel"),
+        ("messages_in",),
+        "messages of a channel",
+        ("channel_id",),
+    ),
 ]
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
@@ -73,16 +140,23 @@ _OPTIONS = [(card.names, card.held_out_names) for card in CARDS] + [*ARGUMENT_NA
 _NAMES = {*sum((train + held_out for train, held_out in _OPTIONS), ())}
 _WORDS = sorted({*"_".join(sum((train for train, _ in _OPTIONS), ())).split("_")} - {""})
 
+
 def invented(rng: random.Random) -> str:
     "A random name that is in none of the lists."
+
     def word() -> str:
         match rng.randrange(3):
-            case 0: return rng.choice(_WORDS)
-            case 1: return invented_word(rng, rng.choice((1, 2))).lower()
+            case 0:
+                return rng.choice(_WORDS)
+            case 1:
+                return invented_word(rng, rng.choice((1, 2))).lower()
         return "".join(rng.choices(LETTERS, k=rng.randint(3, 6)))
+
     while True:
         name = "_".join(word() for _ in range(rng.choice((1, 2))))
-        if name not in _NAMES: return name
+        if name not in _NAMES:
+            return name
+
 
 def _shown(
     options: tuple,  # the names to draw from, for each of LISTS
@@ -90,8 +164,10 @@ def _shown(
     rng: random.Random,
 ) -> str:
     "The name of a tool or an argument in one task."
-    if names == "invented": names = invented
+    if names == "invented":
+        names = invented
     return names(rng) if callable(names) else rng.choice(options[LISTS.index(names)])
+
 
 def offer(
     card: ToolCard,  # the tool
@@ -103,17 +179,26 @@ def offer(
     while len(set(shown)) < len(card.arguments) or not shown and card.arguments:
         shown = [_shown(ARGUMENT_NAMES[argument], names, rng) for argument in card.arguments]
     name = _shown((card.names, card.held_out_names), names, rng)
-    return OfferedTool(card.server, card.tool, name, card.description, dict(zip(shown, card.arguments)), changes_state=card.changes_state)
+    return OfferedTool(
+        card.server,
+        card.tool,
+        name,
+        card.description,
+        dict(zip(shown, card.arguments)),
+        changes_state=card.changes_state,
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #2981bc07
 @dataclass
 class Split:
     "The entities that tasks of one split may be about."
+
     companies: list[Company]
     unlisted: list[str]  # symbols that no company has
     channels: list[str]  # their names
     days: list[str]  # ISO dates
     leaders: dict[str, Company]  # sector -> its leading company
+
 
 def split_world(
     world: World,
@@ -121,7 +206,10 @@ def split_world(
     avoid: frozenset = frozenset(),  # symbols that must not occur
 ) -> Split:
     "The part of a world that belongs to a split."
-    def part(items: Iterable) -> list: return [item for i, item in enumerate(items) if (i % 3 == 2) == (name == "held_out")]
+
+    def part(items: Iterable) -> list:
+        return [item for i, item in enumerate(items) if (i % 3 == 2) == (name == "held_out")]
+
     companies = [company for company in part(world.companies) if company.symbol not in avoid]
     unlisted = [symbol for symbol in part(world.unlisted) if symbol not in avoid]
     channels = [channel["name"] for channel in part(world.channels)]
@@ -153,9 +241,11 @@ WORDS = {  # beside those of the question, what a statement of the fact may hold
     "symbol": ("symbol", "ticker"),
 }
 
+
 @dataclass
 class Fact:
     "One fact about one company."
+
     kind: str  # a key of PHRASES
     symbol: str
     value: str | None  # None: no tool gives it
@@ -178,7 +268,8 @@ def true_value(
     day: str = "",  # for "close"
 ) -> str | None:  # None: there is none
     "The world's value of a fact, printed as JSON prints it."
-    if kind == "close": return str(next(bar.close for bar in world.bars(symbol) if bar.day == day))
+    if kind == "close":
+        return str(next(bar.close for bar in world.bars(symbol) if bar.day == day))
     quote = world.quote(symbol)
     value = quote[kind] if kind in quote else getattr(world.by_symbol[symbol], kind)
     return None if value is None else str(value)
@@ -187,16 +278,19 @@ def true_value(
 def choose_cards(kinds: Iterable[str], rng: random.Random) -> dict[str, ToolCard] | None:
     "Fact kind -> the one chosen card that gives it; None where the choice is ambiguous."
     chosen = {}
-    for kind in kinds: chosen[kind] = rng.choice([card for card in CARDS if kind in card.gives])
+    for kind in kinds:
+        chosen[kind] = rng.choice([card for card in CARDS if kind in card.gives])
     given = sum((card.gives for card in set(chosen.values())), ())
     return chosen if all(given.count(kind) == 1 for kind in kinds) else None
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #9b5d173f
 MAX_TOOLS = 4
 
+
 @dataclass
 class Maker:
     "Draws facts and tools for the tasks of one file."
+
     world: World
     split: Split
     names: str | Callable  # how tools are shown: train | held_out | invented, or a function of a Random
@@ -213,25 +307,32 @@ class Maker:
             symbol = (company or self.rng.choice(self.split.companies)).symbol
             day = self.rng.choice(self.split.days) if drawn == "close" else ""
             value = true_value(self.world, drawn, symbol, day)
-            if value is not None: return Fact(drawn, symbol, value, day)
-            if company and kind: raise ValueError(f"{symbol} has no {drawn}")
+            if value is not None:
+                return Fact(drawn, symbol, value, day)
+            if company and kind:
+                raise ValueError(f"{symbol} has no {drawn}")
 
     def tools(
         self,
         *kinds: str,  # of the facts that the task needs
     ) -> tuple[dict[str, ToolCard], list[OfferedTool]]:  # the card of each kind, and the offer in random order
         "The cards a task needs, and the tools it offers."
-        while not (chosen := choose_cards(kinds, self.rng)): pass
+        while not (chosen := choose_cards(kinds, self.rng)):
+            pass
         needed = list(dict.fromkeys(chosen.values()))
         others = [card for card in CARDS if card not in needed and not set(card.gives) & set(kinds)]
         cards = needed + self.rng.sample(others, self.rng.randint(max(0, 2 - len(needed)), MAX_TOOLS - len(needed)))
         tools: list[OfferedTool] = []
-        while len({tool.name for tool in tools}) < len(cards): tools = [offer(card, self.names, self.rng) for card in cards]
+        while len({tool.name for tool in tools}) < len(cards):
+            tools = [offer(card, self.names, self.rng) for card in cards]
         return chosen, self.rng.sample(tools, len(tools))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #96f348e6
-SYSTEM = ('Synthetic data. Tools:\n{tools}\nCall: <tool_call>{{"name":..,"arguments":{{..}}}}</tool_call>\n'
-          'End: <answer>value; value</answer> or <answer>unknown</answer>')
+SYSTEM = (
+    'Synthetic data. Tools:\n{tools}\nCall: <tool_call>{{"name":..,"arguments":{{..}}}}</tool_call>\n'
+    "End: <answer>value; value</answer> or <answer>unknown</answer>"
+)
+
 
 def make_prompt(tools: list[OfferedTool], question: str) -> list[dict]:
     "System message and first user message."
@@ -241,6 +342,7 @@ def make_prompt(tools: list[OfferedTool], question: str) -> list[dict]:
 @dataclass
 class Draft:
     "The content of one task, before it gets an id and a prompt."
+
     question: str
     tools: list[OfferedTool]
     calls: list[tuple[ToolCard, dict, bool]]  # card, real arguments, whether it must be refused
@@ -248,6 +350,7 @@ class Draft:
     facts: dict[str, str]  # values that the calls give, by name
     complexity: str = "simple"
     state_check: dict | None = None
+
 
 def _ask(phrase: str, rng: random.Random) -> str:
     return rng.choice(("What is {}?", "Give {}.", "Tell me {}.", "Find {}.")).format(phrase)
@@ -258,20 +361,31 @@ def lookup(make: Maker) -> Draft:
     fact = make.fact()
     cards, tools = make.tools(fact.kind)
     card = cards[fact.kind]
-    return Draft(_ask(fact.phrase(fact.symbol, make.rng), make.rng), tools, [(card, fact.params(card), False)],
-                 dict(kind="answer", values=[fact.value], words=WORDS[fact.kind]), {fact.kind: fact.value})
+    return Draft(
+        _ask(fact.phrase(fact.symbol, make.rng), make.rng),
+        tools,
+        [(card, fact.params(card), False)],
+        dict(kind="answer", values=[fact.value], words=WORDS[fact.kind]),
+        {fact.kind: fact.value},
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #890958de
 def two_lookups(make: Maker) -> Draft:
     "Two independent calls; both values are the answer, in order."
     first = second = make.fact()
-    while second.symbol == first.symbol: second = make.fact(first.kind)
+    while second.symbol == first.symbol:
+        second = make.fact(first.kind)
     cards, tools = make.tools(first.kind)
     card = cards[first.kind]
     both = f"{first.phrase(first.symbol, make.rng)} and {second.phrase(second.symbol, make.rng)}"
-    return Draft(make.rng.choice(("Give {}.", "What are {}?", "Find {}.")).format(both), tools,
-                 [(card, first.params(card), False), (card, second.params(card), False)],
-                 dict(kind="answer", values=[first.value, second.value], words=WORDS[first.kind]), {"first": first.value, "second": second.value}, "moderate")
+    return Draft(
+        make.rng.choice(("Give {}.", "What are {}?", "Find {}.")).format(both),
+        tools,
+        [(card, first.params(card), False), (card, second.params(card), False)],
+        dict(kind="answer", values=[first.value, second.value], words=WORDS[first.kind]),
+        {"first": first.value, "second": second.value},
+        "moderate",
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8878fc9
 def _named(make: Maker) -> tuple[Company, str, str]:  # the company, how a question names it, what to search for
@@ -289,13 +403,20 @@ def chain(make: Maker) -> Draft:
     rng = make.rng
     company, who, query = _named(make)
     excluded = () if company.ceo else ("ceo",)  # a vacant post has no answer
-    if query != company.name: excluded += ("sector",)  # the question would state its own answer
+    if query != company.name:
+        excluded += ("sector",)  # the question would state its own answer
     kind = rng.choice([kind for kind in PHRASES if kind not in excluded])
     fact = make.fact(kind, company)
     cards, tools = make.tools("symbol", kind)
     calls = [(cards["symbol"], {"query": query}, False), (cards[kind], fact.params(cards[kind]), False)]
-    return Draft(_ask(fact.phrase(who, rng), rng), tools, calls,
-                 dict(kind="answer", values=[fact.value], words=WORDS[kind]), {"symbol": company.symbol, kind: fact.value}, "moderate")
+    return Draft(
+        _ask(fact.phrase(who, rng), rng),
+        tools,
+        calls,
+        dict(kind="answer", values=[fact.value], words=WORDS[kind]),
+        {"symbol": company.symbol, kind: fact.value},
+        "moderate",
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #874db0c0
 def _to_channel(make: Maker) -> tuple[str, str]:
@@ -303,10 +424,16 @@ def _to_channel(make: Maker) -> tuple[str, str]:
     channel = f"#{make.rng.choice(make.split.channels)}"
     return channel, make.rng.choice(("Post {} to ", "Send {} to ", "Put {} in ")) + channel + "."
 
+
 def _posted(channel: str, text: str) -> dict:
     "The check that the channel holds one new message, which states the text."
-    return dict(server="slack", tool="slack_get_channel_history", params=dict(channel_id=channel),
-                write_tool="slack_post_message", contains=[text])
+    return dict(
+        server="slack",
+        tool="slack_get_channel_history",
+        params=dict(channel_id=channel),
+        write_tool="slack_post_message",
+        contains=[text],
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #473dae28
 def post(make: Maker) -> Draft:
@@ -315,9 +442,15 @@ def post(make: Maker) -> Draft:
     channel, order = _to_channel(make)
     cards, tools = make.tools(fact.kind, "post")
     message = dict(channel_id=channel, text=fact.value)
-    return Draft(order.format(fact.phrase(fact.symbol, make.rng)), tools,
-                 [(cards[fact.kind], fact.params(cards[fact.kind]), False), (cards["post"], message, False)],
-                 dict(kind="state", words=WORDS[fact.kind]), {fact.kind: fact.value}, "complex", _posted(channel, fact.value))
+    return Draft(
+        order.format(fact.phrase(fact.symbol, make.rng)),
+        tools,
+        [(cards[fact.kind], fact.params(cards[fact.kind]), False), (cards["post"], message, False)],
+        dict(kind="state", words=WORDS[fact.kind]),
+        {fact.kind: fact.value},
+        "complex",
+        _posted(channel, fact.value),
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
 def unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
@@ -334,10 +467,14 @@ def unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
 
     def draft(fact: Fact, success: dict, refused: bool) -> Draft:
         text = question.format(phrase.format(who=fact.symbol, day=fact.day))
-        return Draft(text, tools, [(card, fact.params(card), refused)], success, {kind: fact.value} if fact.value else {})
+        return Draft(
+            text, tools, [(card, fact.params(card), refused)], success, {kind: fact.value} if fact.value else {}
+        )
 
     words = WORDS[kind]
-    return draft(missing, dict(kind="unknown", words=words), not listed), draft(known, dict(kind="answer", values=[known.value], words=words), False)
+    return draft(missing, dict(kind="unknown", words=words), not listed), draft(
+        known, dict(kind="answer", values=[known.value], words=words), False
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #49df778d
 def find_symbol(make: Maker) -> Draft:
@@ -345,37 +482,65 @@ def find_symbol(make: Maker) -> Draft:
     company, who, query = _named(make)
     cards, tools = make.tools("symbol")
     phrase = make.rng.choice(("the symbol of {}", "the ticker of {}")).format(who)
-    return Draft(_ask(phrase, make.rng), tools, [(cards["symbol"], {"query": query}, False)],
-                 dict(kind="answer", values=[company.symbol], words=WORDS["symbol"]), {"symbol": company.symbol})
+    return Draft(
+        _ask(phrase, make.rng),
+        tools,
+        [(cards["symbol"], {"query": query}, False)],
+        dict(kind="answer", values=[company.symbol], words=WORDS["symbol"]),
+        {"symbol": company.symbol},
+    )
+
 
 def say(make: Maker) -> Draft:
     "A given text is posted to a channel."
     text = make.fact().value
     channel, order = _to_channel(make)
     cards, tools = make.tools("post")
-    return Draft(order.format(text), tools, [(cards["post"], dict(channel_id=channel, text=text), False)],
-                 dict(kind="state"), {}, state_check=_posted(channel, text))
+    return Draft(
+        order.format(text),
+        tools,
+        [(cards["post"], dict(channel_id=channel, text=text), False)],
+        dict(kind="state"),
+        {},
+        state_check=_posted(channel, text),
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #0652dfe9
 FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # and "unanswerable", in pairs
 COMPOSED = ("two_lookups", "chain", "post")
 DRILLS = {"find_symbol": find_symbol, "say": say}
 
+
 def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") -> Task:
     "The task of a draft, with an id, a prompt and limits."
     calls = []
     for i, (card, params, refused) in enumerate(draft.calls, 1):
         call = dict(step=i, server=card.server, tool=card.tool, params=params)
-        if refused: call["expect_error"] = True
-        if family == "chain" and "symbol" in card.gives: call["any_params"] = True  # a search can be worded in many ways
+        if refused:
+            call["expect_error"] = True
+        if family == "chain" and "symbol" in card.gives:
+            call["any_params"] = True  # a search can be worded in many ways
         calls.append(call)
-    answer = "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
+    answer = (
+        "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
+    )
     most = COMPLEXITIES[draft.complexity]
     limits = dict(max_servers=len({tool.server for tool in draft.tools}), max_tools=most)
-    return Task(task_id=task_id, family=family, complexity=draft.complexity, prompt=make_prompt(draft.tools, draft.question),
-        max_turns=most, success=draft.success | {"evidence": True}, tool_sequence=calls, limits=limits,
-        final_reference=dict(answer_text=answer, facts=draft.facts), tools=draft.tools, state_check=draft.state_check,
-        data_source=source, pair=pair)
+    return Task(
+        task_id=task_id,
+        family=family,
+        complexity=draft.complexity,
+        prompt=make_prompt(draft.tools, draft.question),
+        max_turns=most,
+        success=draft.success | {"evidence": True},
+        tool_sequence=calls,
+        limits=limits,
+        final_reference=dict(answer_text=answer, facts=draft.facts),
+        tools=draft.tools,
+        state_check=draft.state_check,
+        data_source=source,
+        pair=pair,
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #dbea6ab2
 def make_tasks(
@@ -396,11 +561,13 @@ def make_tasks(
         while made < wanted:
             drafts = unanswerable_pair(make) if family == "unanswerable" else ((FAMILIES | DRILLS)[family](make),)
             questions = {draft.question for draft in drafts}
-            if asked & questions: continue
+            if asked & questions:
+                continue
             asked |= questions
-            stem = f'{source.split("/")[-1]}-{family}-{made:04d}'
+            stem = f"{source.split('/')[-1]}-{family}-{made:04d}"
             pair = stem if len(drafts) > 1 else ""
-            for draft, letter in zip(drafts, "ab"): tasks.append(_task(draft, stem + letter if pair else stem, family, source, pair))
+            for draft, letter in zip(drafts, "ab"):
+                tasks.append(_task(draft, stem + letter if pair else stem, family, source, pair))
             made += 1
     return rng.sample(tasks, len(tasks))
 
@@ -410,9 +577,12 @@ INVENTED_COUNTS = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerabl
 HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
 SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
 
+
 def default_tasks(world: World) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "The package's default tasks for training and evaluation."
-    train = make_tasks(world, TRAIN_COUNTS) + make_tasks(world, INVENTED_COUNTS, names="invented", source="mcp_grpo/invented")
+    train = make_tasks(world, TRAIN_COUNTS) + make_tasks(
+        world, INVENTED_COUNTS, names="invented", source="mcp_grpo/invented"
+    )
     held_out = make_tasks(world, HELD_OUT_COUNTS, split="held_out", source="mcp_grpo/heldout")
     synonyms = make_tasks(world, SYNONYM_COUNTS, split="held_out", names="held_out", source="mcp_grpo/synonyms", seed=1)
     return train, held_out + synonyms
@@ -422,27 +592,37 @@ SMALL_TRAIN_COUNTS = dict(lookup=14, two_lookups=14, chain=14, post=14, unanswer
 SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2)
 SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
 
+
 def first_tasks(
     tasks: list[Task],
     counts: dict[str, int],  # family -> how many; "unanswerable" counts pairs
 ) -> list[Task]:  # by id
     "The first tasks of each family by their numbers; pairs stay together."
-    def by_number(task: Task) -> tuple[str, str]: return task.task_id.split("-")[-1][:4], task.task_id
+
+    def by_number(task: Task) -> tuple[str, str]:
+        return task.task_id.split("-")[-1][:4], task.task_id
+
     kept = []
     for family, wanted in counts.items():
         found = sorted((task for task in tasks if task.family == family), key=by_number)
-        kept += found[:2 * wanted if family == "unanswerable" else wanted]
+        kept += found[: 2 * wanted if family == "unanswerable" else wanted]
     return kept
 
-def small_tasks(train: list[Task], validation: list[Task]) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
+
+def small_tasks(
+    train: list[Task], validation: list[Task]
+) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "The part of the default tasks that ships with the package."
     held_out = [task for task in validation if task.data_source == "mcp_grpo/heldout"]
     synonyms = [task for task in validation if task.data_source == "mcp_grpo/synonyms"]
-    return first_tasks(train, SMALL_TRAIN_COUNTS), first_tasks(held_out, SMALL_HELD_OUT_COUNTS) + first_tasks(synonyms, SMALL_SYNONYM_COUNTS)
+    return first_tasks(train, SMALL_TRAIN_COUNTS), first_tasks(held_out, SMALL_HELD_OUT_COUNTS) + first_tasks(
+        synonyms, SMALL_SYNONYM_COUNTS
+    )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #36b36b49
 def write_default_tasks(root: str | Path = ".") -> None:  # the repository's folder
     "Make the task files of the repository and of the package; this is `make data`."
     default = default_tasks(open_world(0))
     for folder, parts in ("data/processed", default), ("mcp_grpo/assets/tasks", small_tasks(*default)):
-        for name, tasks in zip(("train", "validation"), parts): write_tasks(tasks, Path(root)/folder/f"{name}.json")
+        for name, tasks in zip(("train", "validation"), parts):
+            write_tasks(tasks, Path(root) / folder / f"{name}.json")

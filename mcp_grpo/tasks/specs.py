@@ -24,13 +24,23 @@ from .verify import Verified, verify_all
 # %% ../../nbs/05_tasks/10_specs.ipynb #68758037
 class Solution(BaseModel):
     "How a specification is solved."
+
     model_config = ConfigDict(extra="allow")
-    tool_sequence: list[dict[str, Any]] = Field(min_length=1, description="the calls, in order: step, server, tool, params")
-    answer: Any = Field(None, validation_alias=AliasChoices("answer", "final_answer"), description="a value, a list of values, or references to results such as ${step2.close}; without it the calls decide")
+    tool_sequence: list[dict[str, Any]] = Field(
+        min_length=1, description="the calls, in order: step, server, tool, params"
+    )
+    answer: Any = Field(
+        None,
+        validation_alias=AliasChoices("answer", "final_answer"),
+        description=(
+            "a value, a list of values, or references to results such as ${step2.close}; without it the calls decide"
+        ),
+    )
 
 
 class Specification(BaseModel):
     "A conversation and its solution."
+
     model_config = ConfigDict(extra="allow", populate_by_name=True)
     id: str = Field("", validation_alias=AliasChoices("id", "task_id"), description="unique within a file")
     conversation: list[Message] = Field(min_length=1, description="the first user message becomes the prompt")
@@ -39,19 +49,36 @@ class Specification(BaseModel):
 
     @model_validator(mode="after")
     def _is_asked(self):
-        if not any(message["role"] == "user" for message in self.conversation): raise ValueError("conversation: there is no message of the user.")
+        if not any(message["role"] == "user" for message in self.conversation):
+            raise ValueError("conversation: there is no message of the user.")
         return self
 
     def row(self) -> dict:
         "The row of the task, in SkyRL's format; its answer may still hold references."
         calls = [call | {"step": call.get("step", i)} for i, call in enumerate(self.solution.tool_sequence, 1)]
-        values = self.solution.answer if isinstance(self.solution.answer, list) or self.solution.answer is None else [self.solution.answer]
+        values = (
+            self.solution.answer
+            if isinstance(self.solution.answer, list) or self.solution.answer is None
+            else [self.solution.answer]
+        )
         tools = [".".join(filter(None, (call.get("server", ""), call.get("tool", "")))) for call in calls]
-        success = {"kind": "calls", "must_call_tool": list(dict.fromkeys(tools))} if values is None else {"kind": "answer", "values": values, "evidence": True}
-        truth = {"tool_sequence": calls, "success": success} | ({"task_id": self.id} if self.id else {}) | ({"complexity": self.complexity} if self.complexity else {})
+        success = (
+            {"kind": "calls", "must_call_tool": list(dict.fromkeys(tools))}
+            if values is None
+            else {"kind": "answer", "values": values, "evidence": True}
+        )
+        truth = (
+            {"tool_sequence": calls, "success": success}
+            | ({"task_id": self.id} if self.id else {})
+            | ({"complexity": self.complexity} if self.complexity else {})
+        )
         system = [message for message in self.conversation if message["role"] == "system"][:1]
         asked = next(message for message in self.conversation if message["role"] == "user")
-        return {"prompt": [*system, asked], "reward_spec": {"method": "rule", "ground_truth": truth}, "extra_info": {"family": ">".join(call.get("tool", "") for call in calls)}}
+        return {
+            "prompt": [*system, asked],
+            "reward_spec": {"method": "rule", "ground_truth": truth},
+            "extra_info": {"family": ">".join(call.get("tool", "") for call in calls)},
+        }
 
 
 def read_specs(
@@ -61,29 +88,50 @@ def read_specs(
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        found = [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
-    except (OSError, ValueError) as error: raise TaskError(f"specifications {path} cannot be read: {error}") from None
+        found = (
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+            if path.suffix == ".jsonl"
+            else json.loads(text)
+        )
+    except (OSError, ValueError) as error:
+        raise TaskError(f"specifications {path} cannot be read: {error}") from None
     found = found.get("tasks") if isinstance(found, dict) else found
-    if not isinstance(found, list) or not found: raise TaskError(f"specifications {path} should hold a list of tasks, or one under the key tasks.")
+    if not isinstance(found, list) or not found:
+        raise TaskError(f"specifications {path} should hold a list of tasks, or one under the key tasks.")
     specs = []
     for i, spec in enumerate(found):
-        try: specs.append(Specification.model_validate(spec))
-        except ValidationError as error: raise TaskError(explain(error, f"{path.name} task {i}", Specification)) from None
+        try:
+            specs.append(Specification.model_validate(spec))
+        except ValidationError as error:
+            raise TaskError(explain(error, f"{path.name} task {i}", Specification)) from None
     return specs
 
 # %% ../../nbs/05_tasks/10_specs.ipynb #e862121e
 async def with_answer(task: Task, pool: Pool) -> Task:
     "A task whose answer names the values that its calls give. Raises `TaskError`."
-    if task.success["kind"] != "answer" or not has_references(task.success["values"]): return task
+    if task.success["kind"] != "answer" or not has_references(task.success["values"]):
+        return task
     references = References(task)
     async with await pool.lease(task.servers) as lease:
         for call in task.tool_sequence:
             result = await lease.call(call["server"], call["tool"], call["params"])
-            if result.fault or result.is_error: raise TaskError(f"{task.task_id}: the call {call['tool']} failed: {result.content[:200]!r}")
+            if result.fault or result.is_error:
+                raise TaskError(f"{task.task_id}: the call {call['tool']} failed: {result.content[:200]!r}")
             references.add(call, result)
-    values = [value.strip() if isinstance(value, str) else value for value in references.filled(task.success["values"], "answer")]
-    calls = [call | ({"shows": values[-1]} if call["tool"] == "execute_python" and i == len(task.tool_sequence) - 1 else {}) for i, call in enumerate(task.tool_sequence)]
-    return replace(task, success=task.success | {"values": values}, tool_sequence=calls, final_reference=task.final_reference | {"answer_text": "; ".join(map(str, values))})
+    values = [
+        value.strip() if isinstance(value, str) else value
+        for value in references.filled(task.success["values"], "answer")
+    ]
+    calls = [
+        call | ({"shows": values[-1]} if call["tool"] == "execute_python" and i == len(task.tool_sequence) - 1 else {})
+        for i, call in enumerate(task.tool_sequence)
+    ]
+    return replace(
+        task,
+        success=task.success | {"values": values},
+        tool_sequence=calls,
+        final_reference=task.final_reference | {"answer_text": "; ".join(map(str, values))},
+    )
 
 
 async def made_tasks(
@@ -97,17 +145,26 @@ async def made_tasks(
 
     async def make(item: tuple[int, dict]) -> Task | None:
         i, row = item
-        try: return await with_answer(await complete_task(Task.from_row(row, f"task {i}", names), pool, names or {}, f"task {i}"), pool)
+        try:
+            return await with_answer(
+                await complete_task(Task.from_row(row, f"task {i}", names), pool, names or {}, f"task {i}"), pool
+            )
         except (TaskError, ValidationError) as error:
             why = str(error) if isinstance(error, TaskError) else explain(error)
-            why = "it names a tool, a server or an argument that does not exist" if "no tool" in why or "no argument" in why or "not configured" in why or "no server has" in why else \
-                  "a call fails, or a reference leads nowhere" if "failed" in why or "${" in why else "it is no valid task"
+            why = (
+                "it names a tool, a server or an argument that does not exist"
+                if "no tool" in why or "no argument" in why or "not configured" in why or "no server has" in why
+                else "a call fails, or a reference leads nowhere"
+                if "failed" in why or "${" in why
+                else "it is no valid task"
+            )
             dropped[why] += 1
             examples.setdefault(why, str(error)[:200])
             return None
 
     made = []
-    for start in range(0, len(rows), at_once): made += await together(make, list(enumerate(rows))[start:start + at_once])
+    for start in range(0, len(rows), at_once):
+        made += await together(make, list(enumerate(rows))[start : start + at_once])
     verified = await verify_all([task for task in made if task is not None], pool)
     return Verified(verified.tasks, verified.dropped + dropped, verified.examples | examples)
 

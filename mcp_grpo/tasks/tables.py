@@ -20,13 +20,45 @@ import mcp_types
 
 from ..client.pool import Lease
 from .calls import is_fact, words_of
-from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural, value_in
-from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM, COUNT_BY, field_forms, said_as, worded
+from mcp_grpo.tasks.catalog import (
+    Field,
+    IDENTIFIERS,
+    Thing,
+    _is_person,
+    _label,
+    key_of,
+    kind_of,
+    one_of,
+    plural,
+    value_in,
+)
+from mcp_grpo.tasks.grammar import (
+    DEEDS,
+    SET,
+    SETTING,
+    COUNT_ALL,
+    LARGEST,
+    SUM_OF,
+    OF_WHOM,
+    Question,
+    Step,
+    SUM,
+    COUNT_BY,
+    field_forms,
+    said_as,
+    worded,
+)
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #375ca449
 COLUMNS = (  # statements that list the columns of all tables, by dialect
-    "SELECT m.name AS table_name, p.name AS column_name FROM sqlite_master m JOIN pragma_table_info(m.name) p WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'",
-    "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema NOT IN ('information_schema', 'pg_catalog', 'mysql', 'sys')",
+    (
+        "SELECT m.name AS table_name, p.name AS column_name FROM sqlite_master m JOIN pragma_table_info(m.name) p "
+        "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'"
+    ),
+    (
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema NOT IN "
+        "('information_schema', 'pg_catalog', 'mysql', 'sys')"
+    ),
 )
 MOST_ROWS = 500  # of a table; of a larger one nothing is asked
 
@@ -34,6 +66,7 @@ MOST_ROWS = 500  # of a table; of a larger one nothing is asked
 @dataclass(frozen=True)
 class Table:
     "A table behind a tool that takes SQL, with all its rows."
+
     server: str
     tool: str
     argument: str  # that holds the statement
@@ -43,7 +76,8 @@ class Table:
     writes_by: str = ""  # its argument
 
     @property
-    def noun(self) -> str: return " ".join([*(words := words_of(self.name))[:-1], one_of(words[-1])]) if words_of(self.name) else self.name
+    def noun(self) -> str:
+        return " ".join([*(words := words_of(self.name))[:-1], one_of(words[-1])]) if words_of(self.name) else self.name
 
 
 CHANGES_ROWS = r"\b(?:insert|update|delete)\b"  # in the description of a tool that takes such statements
@@ -54,7 +88,11 @@ def takes_statement(
     kind: str,  # regular expression
 ) -> str:  # the argument that holds it; empty if there is none
     "Return the argument of a tool in whose name or description a kind of SQL statement is spoken of."
-    names = [name for name in (tool.input_schema or {}).get("properties") or {} if set(words_of(name)) & {"sql", "query", "statement"}]
+    names = [
+        name
+        for name in (tool.input_schema or {}).get("properties") or {}
+        if set(words_of(name)) & {"sql", "query", "statement"}
+    ]
     return names[0] if names and re.search(kind, f"{tool.name} {tool.description or ''}".lower()) else ""
 
 
@@ -69,7 +107,10 @@ def rows_in(content: str) -> list[dict] | None:
     value = value_in(content)
     if isinstance(value, dict) and isinstance(value.get("columns"), list) and isinstance(value.get("rows"), list):
         return [dict(zip(value["columns"], row)) if isinstance(row, list) else row for row in value["rows"]]
-    if isinstance(value, dict): value = next((part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)), None)
+    if isinstance(value, dict):
+        value = next(
+            (part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)), None
+        )
     return value if isinstance(value, list) and all(isinstance(row, dict) for row in value) else None
 
 
@@ -81,16 +122,26 @@ async def read_tables(
     most: int = 12,  # tables
 ) -> list[Table]:
     "Return the tables that a tool can read with SQL, with their rows; none if it takes no SQL."
-    if not (argument := sql_argument(tool)): return []
+    if not (argument := sql_argument(tool)):
+        return []
+
     async def select(statement: str) -> list[dict] | None:
         result = await lease.call(server, tool.name, {argument: statement})
         return None if result.is_error or result.fault else rows_in(result.content)
+
     for statement in COLUMNS:
-        if not (columns := await select(statement)): continue
-        names = list(dict.fromkeys(str(row["table_name"]) for row in columns if re.fullmatch(r"\w+", str(row.get("table_name")))))
+        if not (columns := await select(statement)):
+            continue
+        names = list(
+            dict.fromkeys(str(row["table_name"]) for row in columns if re.fullmatch(r"\w+", str(row.get("table_name"))))
+        )
         found = [(name, await select(f"SELECT * FROM {name} LIMIT {MOST_ROWS + 1}")) for name in names[:most]]
         more = (writer.name, takes_statement(writer, CHANGES_ROWS)) if writer and writer.name != tool.name else ()
-        return [Table(server, tool.name, argument, name, tuple(rows), *more) for name, rows in found if rows and len(rows) <= MOST_ROWS]
+        return [
+            Table(server, tool.name, argument, name, tuple(rows), *more)
+            for name, rows in found
+            if rows and len(rows) <= MOST_ROWS
+        ]
     return []
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #92c83577
@@ -99,55 +150,116 @@ def thing_of(table: Table) -> Thing:
     fields = []
     for path in table.rows[0]:
         values = [row[path] for row in table.rows if row.get(path) is not None]
-        if not values: continue
+        if not values:
+            continue
         kind, key = kind_of(path, values, table.noun), key_of(path, table.noun)
-        fields.append(Field(path=path, label=_label(path, table.noun), kind=kind, refers=key[0] if kind == "id" and key and key[0] != table.noun else ""))
-    return Thing(noun=table.noun, plural=plural(table.noun), person=any(field.kind == "name" and _is_person([row.get(field.path) for row in table.rows]) for field in fields), fields=fields)
+        fields.append(
+            Field(
+                path=path,
+                label=_label(path, table.noun),
+                kind=kind,
+                refers=key[0] if kind == "id" and key and key[0] != table.noun else "",
+            )
+        )
+    return Thing(
+        noun=table.noun,
+        plural=plural(table.noun),
+        person=any(
+            field.kind == "name" and _is_person([row.get(field.path) for row in table.rows]) for field in fields
+        ),
+        fields=fields,
+    )
 
 
-def quoted(value: Any) -> str: return str(value) if isinstance(value, (int, float)) else "'" + str(value).replace("'", "''") + "'"
+def quoted(value: Any) -> str:
+    return str(value) if isinstance(value, (int, float)) else "'" + str(value).replace("'", "''") + "'"
 
 
-ADD = ("add the {n} {x} with {told}", "add a new {n}: {x}, with {told}", "enter {x} as a new {n}, with {told}", "put {x} down as a new {n} with {told}")
+ADD = (
+    "add the {n} {x} with {told}",
+    "add a new {n}: {x}, with {told}",
+    "enter {x} as a new {n}, with {told}",
+    "put {x} down as a new {n} with {told}",
+)
 
 
 class TableGrammar:
     "Puts questions about the rows of some tables, with the SQL that answers each."
+
     def __init__(self, tables: Iterable[Table], seed: int = 0):
         self.tables, self.rng = list(tables), random.Random(f"tables {seed}")
         self.things = {table.name: thing_of(table) for table in self.tables}
 
-    def ask(self, kind: str, forms: tuple[str, ...], table: Table, sql: str, value: Any, about: str, stated: Iterable[str] = (), **parts: str) -> Question:
+    def ask(
+        self,
+        kind: str,
+        forms: tuple[str, ...],
+        table: Table,
+        sql: str,
+        value: Any,
+        about: str,
+        stated: Iterable[str] = (),
+        **parts: str,
+    ) -> Question:
         "Return a question in one of some wordings, and the statement that answers it."
         form = self.rng.choice(forms)
         step = Step(table.server, table.tool, json.dumps({table.argument: sql}))
-        return Question(kind, worded(form, **parts), f"{kind}: {form}", (step,), f"{kind}:{table.tool}:{about}", (value,), stated=tuple(stated), shown=True)
+        return Question(
+            kind,
+            worded(form, **parts),
+            f"{kind}: {form}",
+            (step,),
+            f"{kind}:{table.tool}:{about}",
+            (value,),
+            stated=tuple(stated),
+            shown=True,
+        )
 
     def key(self, table: Table) -> str:
         "Return the column by which a person knows a row: a name that no other row has; empty if there is none."
         for wanted in ("name", "person", "text", "place", "category"):
             for field in self.things[table.name].fields:
                 values = [row.get(field.path) for row in table.rows]
-                if field.kind == wanted and None not in values and len(set(map(str, values))) == len(values) and all(3 <= len(str(value)) <= 40 and re.search(r"[^\W\d_]", str(value)) for value in values): return field.path
+                if (
+                    field.kind == wanted
+                    and None not in values
+                    and len(set(map(str, values))) == len(values)
+                    and all(3 <= len(str(value)) <= 40 and re.search(r"[^\W\d_]", str(value)) for value in values)
+                ):
+                    return field.path
         return ""
 
     def called(self, table: Table, row: dict) -> str:
-        "Return how a person names a row: somebody by the name, anything else with what it is, such as the item Rotavator."
+        """Return how a person names a row: somebody by the name, anything else with what it is, such as the item
+        Rotavator."""
         thing, key = self.things[table.name], self.key(table)
         field, name = next(field for field in thing.fields if field.path == key), str(row[key])
-        if field.kind == "person" and not thing.person: return f"the {thing.noun} whose {field.label} is {name}"
+        if field.kind == "person" and not thing.person:
+            return f"the {thing.noun} whose {field.label} is {name}"
         return name if re.fullmatch(r"[A-ZÀ-Ž]\S*(?: [A-ZÀ-Ž]\S*)+", name) else f"the {thing.noun} {name}"
 
     def parents(self, table: Table) -> Iterator[tuple[str, Table, str]]:
         "Yield the tables that rows of a table refer to: the column, the other table, the column there."
         for column in table.rows[0]:
             for other in self.tables:
-                if other is table: continue
+                if other is table:
+                    continue
                 for there in other.rows[0]:
                     held = {row.get(there) for row in other.rows}
                     words = words_of(column)
-                    named = column == there and words[-1:] != ["id"] or words[-1] in IDENTIFIERS and one_of("".join(words[:-1])) == other.noun.replace(" ", "") and words_of(there)[-1] in IDENTIFIERS
-                    if named and len(held) == len(other.rows) and {row.get(column) for row in table.rows} - {None} <= held: yield column, other, there
+                    named = (
+                        column == there
+                        and words[-1:] != ["id"]
+                        or words[-1] in IDENTIFIERS
+                        and one_of("".join(words[:-1])) == other.noun.replace(" ", "")
+                        and words_of(there)[-1] in IDENTIFIERS
+                    )
+                    if (
+                        named
+                        and len(held) == len(other.rows)
+                        and {row.get(column) for row in table.rows} - {None} <= held
+                    ):
+                        yield column, other, there
 
     def of_rows(self, table: Table) -> Iterator[Question]:
         "Yield questions about single rows."
@@ -155,71 +267,212 @@ class TableGrammar:
         for row in self.rng.sample(table.rows, min(len(table.rows), 40)) if key else ():
             for field in thing.fields:
                 value = row.get(field.path)
-                if field.path == key or field.kind == "id" or value is None or not is_fact(field.path, value): continue
+                if field.path == key or field.kind == "id" or value is None or not is_fact(field.path, value):
+                    continue
                 forms = tuple(form for form in field_forms(field, thing) if "{s}" not in form)
-                yield self.ask("field", forms, table, f"SELECT {field.path} FROM {table.name} WHERE {key} = {quoted(row[key])}", value, f"{table.name}.{field.path}", [str(row[key])], x=self.called(table, row), f=said_as(field))
+                yield self.ask(
+                    "field",
+                    forms,
+                    table,
+                    f"SELECT {field.path} FROM {table.name} WHERE {key} = {quoted(row[key])}",
+                    value,
+                    f"{table.name}.{field.path}",
+                    [str(row[key])],
+                    x=self.called(table, row),
+                    f=said_as(field),
+                )
 
     def of_all(self, table: Table) -> Iterator[Question]:
         "Yield questions about a table as a whole: how many, the sum, the largest."
         thing, key, rows = self.things[table.name], self.key(table), table.rows
-        yield self.ask("count", COUNT_ALL, table, f"SELECT COUNT(*) FROM {table.name}", len(rows), table.name, n=thing.plural)
+        yield self.ask(
+            "count", COUNT_ALL, table, f"SELECT COUNT(*) FROM {table.name}", len(rows), table.name, n=thing.plural
+        )
         for field in thing.fields:
             held = [row[field.path] for row in rows if row.get(field.path) is not None]
             about = f"{table.name}.{field.path}"
             if field.kind in ("category", "place", "person", "text") and len(set(held)) * 1.5 <= len(held):
                 for value, n in Counter(held).items():
-                    if is_fact(field.path, value): yield self.ask("count", COUNT_BY, table, f"SELECT COUNT(*) FROM {table.name} WHERE {field.path} = {quoted(value)}", n, about, [str(value)], n=thing.plural, f=said_as(field), v=str(value))
+                    if is_fact(field.path, value):
+                        yield self.ask(
+                            "count",
+                            COUNT_BY,
+                            table,
+                            f"SELECT COUNT(*) FROM {table.name} WHERE {field.path} = {quoted(value)}",
+                            n,
+                            about,
+                            [str(value)],
+                            n=thing.plural,
+                            f=said_as(field),
+                            v=str(value),
+                        )
             if field.kind == "number" and len(held) == len(rows):
-                yield self.ask("sum", SUM, table, f"SELECT SUM({field.path}) FROM {table.name}", round(sum(held), 6), about, n=thing.plural, f=field.label)
+                yield self.ask(
+                    "sum",
+                    SUM,
+                    table,
+                    f"SELECT SUM({field.path}) FROM {table.name}",
+                    round(sum(held), 6),
+                    about,
+                    n=thing.plural,
+                    f=field.label,
+                )
             if key and field.kind in ("number", "date") and len(held) == len(rows):
-                for word, order, best in (("highest", "DESC", max), ("lowest", "ASC", min)) if field.kind == "number" else (("latest", "DESC", max), ("earliest", "ASC", min)):
-                    if held.count(best(held)) == 1: yield self.ask("extreme", LARGEST, table, f"SELECT {key} FROM {table.name} ORDER BY {field.path} {order} LIMIT 1", next(row[key] for row in rows if row[field.path] == best(held)), about, n=thing.noun, w=word, f=said_as(field))
+                for word, order, best in (
+                    (("highest", "DESC", max), ("lowest", "ASC", min))
+                    if field.kind == "number"
+                    else (("latest", "DESC", max), ("earliest", "ASC", min))
+                ):
+                    if held.count(best(held)) == 1:
+                        yield self.ask(
+                            "extreme",
+                            LARGEST,
+                            table,
+                            f"SELECT {key} FROM {table.name} ORDER BY {field.path} {order} LIMIT 1",
+                            next(row[key] for row in rows if row[field.path] == best(held)),
+                            about,
+                            n=thing.noun,
+                            w=word,
+                            f=said_as(field),
+                        )
 
     def of_parents(self, table: Table) -> Iterator[Question]:
         "Yield questions about the rows that belong to a row of another table, and about the row that a row belongs to."
         thing = self.things[table.name]
         for column, other, there in self.parents(table):
-            if not (key := self.key(other)): continue
+            if not (key := self.key(other)):
+                continue
             for row in self.rng.sample(other.rows, min(len(other.rows), 25)):
                 mine = [line for line in table.rows if line.get(column) == row[there]]
-                name, joined = str(row[key]), f"FROM {table.name} WHERE {column} = {quoted(row[there])}" if key == there else f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there} WHERE o.{key} = {quoted(row[key])}"
-                if not mine: continue
-                yield self.ask("count", OF_WHOM, table, f"SELECT COUNT(*) {joined}", len(mine), f"{table.name}>{other.name}", [name], n=thing.plural, o=self.called(other, row))
+                name, joined = (
+                    str(row[key]),
+                    f"FROM {table.name} WHERE {column} = {quoted(row[there])}"
+                    if key == there
+                    else (
+                        f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there} WHERE o.{key} = "
+                        f"{quoted(row[key])}"
+                    ),
+                )
+                if not mine:
+                    continue
+                yield self.ask(
+                    "count",
+                    OF_WHOM,
+                    table,
+                    f"SELECT COUNT(*) {joined}",
+                    len(mine),
+                    f"{table.name}>{other.name}",
+                    [name],
+                    n=thing.plural,
+                    o=self.called(other, row),
+                )
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
-                    about, of = f"{table.name}>{other.name}.{field.path}", f"{table.name}.{field.path}" if key == there else f"t.{field.path}"
-                    if field.kind == "number" and len(held) > 1: yield self.ask("sum", SUM_OF, table, f"SELECT SUM({of}) {joined}", round(sum(held), 6), about, [name], n=thing.plural, o=self.called(other, row), f=field.label)
+                    about, of = (
+                        f"{table.name}>{other.name}.{field.path}",
+                        f"{table.name}.{field.path}" if key == there else f"t.{field.path}",
+                    )
+                    if field.kind == "number" and len(held) > 1:
+                        yield self.ask(
+                            "sum",
+                            SUM_OF,
+                            table,
+                            f"SELECT SUM({of}) {joined}",
+                            round(sum(held), 6),
+                            about,
+                            [name],
+                            n=thing.plural,
+                            o=self.called(other, row),
+                            f=field.label,
+                        )
 
-    def change(self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str) -> Question:
+    def change(
+        self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str
+    ) -> Question:
         "Return a question that asks for a change of rows, with a statement that makes it and one that shows it."
         form, setting = self.rng.choice(forms), self.rng.choice(SETTING)
         done = form.format(**parts)
-        return Question("change", worded(setting, do=done, Do=done[0].upper() + done[1:]), f"change: {form} / {setting}", (), f"change:{table.writer}:{about}", stated=tuple(map(str, stated)),
-                        change=Step(table.server, table.writer, json.dumps({table.writes_by: sql})), look=Step(table.server, table.tool, json.dumps({table.argument: look})))
+        return Question(
+            "change",
+            worded(setting, do=done, Do=done[0].upper() + done[1:]),
+            f"change: {form} / {setting}",
+            (),
+            f"change:{table.writer}:{about}",
+            stated=tuple(map(str, stated)),
+            change=Step(table.server, table.writer, json.dumps({table.writes_by: sql})),
+            look=Step(table.server, table.tool, json.dumps({table.argument: look})),
+        )
 
     def changes(self, table: Table) -> Iterator[Question]:
         "Yield questions that ask for a change of one row: another value, a row less, and of people, one more."
         thing, key = self.things[table.name], self.key(table)
-        if not key or not table.writer: return
-        plain = [field for field in thing.fields if field.kind != "id" and field.path != key and all(is_fact(field.path, row[field.path]) and len(str(row[field.path])) <= 40 for row in table.rows if row.get(field.path) is not None)]
+        if not key or not table.writer:
+            return
+        plain = [
+            field
+            for field in thing.fields
+            if field.kind != "id"
+            and field.path != key
+            and all(
+                is_fact(field.path, row[field.path]) and len(str(row[field.path])) <= 40
+                for row in table.rows
+                if row.get(field.path) is not None
+            )
+        ]
         for row in self.rng.sample(table.rows, min(len(table.rows), 40)):
             named, where = str(row[key]), f"{key} = {quoted(row[key])}"
             for field in self.rng.sample(plain, min(len(plain), 2)):
-                others = sorted({other[field.path] for other in table.rows if other.get(field.path) is not None} - {row.get(field.path)}, key=str)
-                if not others or row.get(field.path) is None: continue
+                others = sorted(
+                    {other[field.path] for other in table.rows if other.get(field.path) is not None}
+                    - {row.get(field.path)},
+                    key=str,
+                )
+                if not others or row.get(field.path) is None:
+                    continue
                 value = self.rng.choice(others)
-                yield self.change(table, SET, f"UPDATE {table.name} SET {field.path} = {quoted(value)} WHERE {where}", f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {field.path} = {quoted(value)}",
-                                  f"{table.name}.{field.path}", [named], x=self.called(table, row), f=said_as(field), v=str(value))
-            yield self.change(table, DEEDS["delete", 1], f"DELETE FROM {table.name} WHERE {where}", f"SELECT {key} FROM {table.name}", table.name, [named], x=name if (name := self.called(table, row)).startswith("the ") else f"the {thing.noun} {name}")
-        if not thing.person or not 1 <= len(plain) <= 4: return
+                yield self.change(
+                    table,
+                    SET,
+                    f"UPDATE {table.name} SET {field.path} = {quoted(value)} WHERE {where}",
+                    f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {field.path} = {quoted(value)}",
+                    f"{table.name}.{field.path}",
+                    [named],
+                    x=self.called(table, row),
+                    f=said_as(field),
+                    v=str(value),
+                )
+            yield self.change(
+                table,
+                DEEDS["delete", 1],
+                f"DELETE FROM {table.name} WHERE {where}",
+                f"SELECT {key} FROM {table.name}",
+                table.name,
+                [named],
+                x=name if (name := self.called(table, row)).startswith("the ") else f"the {thing.noun} {name}",
+            )
+        if not thing.person or not 1 <= len(plain) <= 4:
+            return
         names = [str(row[key]).split() for row in table.rows if len(str(row[key]).split()) == 2]
         for _ in range(30 if names else 0):
             name, like = f"{self.rng.choice(names)[0]} {self.rng.choice(names)[1]}", self.rng.choice(table.rows)
-            if any(row[key] == name for row in table.rows) or any(like.get(field.path) is None for field in plain): continue
+            if any(row[key] == name for row in table.rows) or any(like.get(field.path) is None for field in plain):
+                continue
             values = {key: name} | {field.path: like[field.path] for field in plain}
             told = " and ".join(f"the {said_as(field)} {like[field.path]}" for field in plain)
-            yield self.change(table, ADD, f"INSERT INTO {table.name} ({', '.join(values)}) VALUES ({', '.join(map(quoted, values.values()))})",
-                              f"SELECT {', '.join(values)}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name} WHERE {key} = {quoted(name)}", f"{table.name}+", [name], n=thing.noun, x=name, told=told)
+            yield self.change(
+                table,
+                ADD,
+                f"INSERT INTO {table.name} ({', '.join(values)}) VALUES ({', '.join(map(quoted, values.values()))})",
+                (
+                    f"SELECT {', '.join(values)}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name} WHERE "
+                    f"{key} = {quoted(name)}"
+                ),
+                f"{table.name}+",
+                [name],
+                n=thing.noun,
+                x=name,
+                told=told,
+            )
 
     def questions(self) -> Iterator[Question]:
         "Yield questions of all kinds about all tables."

@@ -26,16 +26,25 @@ def values_of(task: Task) -> list:
 def told_beforehand(task: Task) -> bool:
     "Whether all that is asked for stands in the question or in what the policy reads of its tools."
     values = values_of(task)
-    told = " ".join([task.question, *(f"{tool.name} {tool.description} {' '.join(tool.arguments)}" for tool in task.tools)])
-    return bool(values) and bool(task.tool_sequence) and task.success["kind"] == "answer" and all(shows(told, value) for value in values)
+    told = " ".join(
+        [task.question, *(f"{tool.name} {tool.description} {' '.join(tool.arguments)}" for tool in task.tools)]
+    )
+    return (
+        bool(values)
+        and bool(task.tool_sequence)
+        and task.success["kind"] == "answer"
+        and all(shows(told, value) for value in values)
+    )
 
 
 def same_task(task: Task) -> str:
-    "Equal for tasks that ask for the same: the calls and the success, whatever the wording and the names. A twin is another task than one that stands alone."
+    """Equal for tasks that ask for the same: the calls and the success, whatever the wording and the names. A twin is
+    another task than one that stands alone."""
     check = {name: part for name, part in (task.state_check or {}).items()}
     calls = [[call["server"], call["tool"], call["params"], call.get("shows")] for call in task.tool_sequence]
     asked = [bool(task.pair), task.success["kind"], task.success.get("values"), check, calls] if calls else []
-    if not calls or task.success["kind"] == "unknown": asked.append(task.question.casefold())  # calls do not say what cannot be known
+    if not calls or task.success["kind"] == "unknown":
+        asked.append(task.question.casefold())  # calls do not say what cannot be known
     return json.dumps(asked, sort_keys=True, default=str)
 
 # %% ../../nbs/05_tasks/08_verify.ipynb #270b801c
@@ -44,12 +53,17 @@ def what_failed(
     outcome: Outcome,  # of the oracle
 ) -> str:
     "Why an execution of a task's own calls does not prove it; empty if it does."
-    if outcome.reward is None: return "a server failed while it was executed"
+    if outcome.reward is None:
+        return "a server failed while it was executed"
     for event, call in zip(outcome.events, task.tool_sequence):
-        if event.is_error != bool(call.get("expect_error")): return "one of its calls is refused" if event.is_error else "a call that should be refused works"
+        if event.is_error != bool(call.get("expect_error")):
+            return "one of its calls is refused" if event.is_error else "a call that should be refused works"
     results = " ".join(readable(event.content) for event in outcome.events)
-    facts = list(task.final_reference.get("facts", {}).values()) + [value for value in task.success.get("values", []) if not shows(task.question, value)]
-    if task.tool_sequence and not all(shows(results, fact) for fact in facts if isinstance(fact, (str, int, float))): return "its results do not hold its facts"
+    facts = list(task.final_reference.get("facts", {}).values()) + [
+        value for value in task.success.get("values", []) if not shows(task.question, value)
+    ]
+    if task.tool_sequence and not all(shows(results, fact) for fact in facts if isinstance(fact, (str, int, float))):
+        return "its results do not hold its facts"
     return "" if outcome.reward == 1 else "its own calls and answer do not earn 1"
 
 
@@ -58,26 +72,33 @@ async def verify(
     pool: Pool,  # with its servers; open on this event loop
 ) -> str:  # empty if it is a task
     "Why a candidate is not a task."
-    if told_beforehand(task): return "its answer stands in the question or in a description"
+    if told_beforehand(task):
+        return "its answer stands in the question or in a description"
     try:
         for time in ("first", "second"):
-            if why := what_failed(task, await play("oracle", task, pool)): return why if time == "first" else f"in the second execution: {why}"
-    except TaskError: return "one of its calls cannot be written with the offered tools"
+            if why := what_failed(task, await play("oracle", task, pool)):
+                return why if time == "first" else f"in the second execution: {why}"
+    except TaskError:
+        return "one of its calls cannot be written with the offered tools"
     for idle in ("null", "always_decline"):
-        if (await play(idle, task, pool)).success: return f"the policy {idle} solves it"
+        if (await play(idle, task, pool)).success:
+            return f"the policy {idle} solves it"
     return ""
 
 
 @dataclass
 class Verified:
     "The tasks that hold, and why the others do not."
+
     tasks: list[Task]
     dropped: Counter = field(default_factory=Counter)  # reason -> how many
     examples: dict[str, str] = field(default_factory=dict)  # reason -> the id of the first
 
     def __str__(self) -> str:
         lines = [f"{len(self.tasks)} tasks verified, {self.dropped.total()} dropped"]
-        return "\n".join(lines + [f"  {n} because {why}; the first is {self.examples[why]}" for why, n in self.dropped.most_common()])
+        return "\n".join(
+            lines + [f"  {n} because {why}; the first is {self.examples[why]}" for why, n in self.dropped.most_common()]
+        )
 
 
 async def verify_all(
@@ -88,17 +109,20 @@ async def verify_all(
     "Verify candidates; tasks with the same `pair` stay or fall together."
     found, seen = {}, set()
     for task in candidates:
-        if same_task(task) not in seen: seen.add(same_task(task))
-        else: found[task.task_id] = "an earlier task asks for the same"
+        if same_task(task) not in seen:
+            seen.add(same_task(task))
+        else:
+            found[task.task_id] = "an earlier task asks for the same"
     left = [task for task in candidates if task.task_id not in found]
     for start in range(0, len(left), at_once):
-        part = left[start:start + at_once]
+        part = left[start : start + at_once]
         found |= zip((task.task_id for task in part), await together(lambda task: verify(task, pool), part))
     broken = {task.pair for task in candidates if task.pair and found[task.task_id]}
     verified = Verified([])
     for task in candidates:
         why = found[task.task_id] or ("its twin was dropped" if task.pair in broken else "")
-        if not why: verified.tasks.append(task)
+        if not why:
+            verified.tasks.append(task)
         else:
             verified.dropped[why] += 1
             verified.examples.setdefault(why, task.task_id)

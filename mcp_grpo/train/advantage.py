@@ -47,6 +47,7 @@ def rloo(
 @dataclass
 class Played:
     "A valid episode as a method sees it: every tensor has one value for each sampled token."
+
     reward: float  # of the whole episode
     rewards: Tensor  # [n] float64: the part of it that is credited to the token
     turn: Tensor  # [n] int64: the policy's turn that the token belongs to, 0 for the first
@@ -60,11 +61,14 @@ class Played:
     ) -> "Played":
         "Reduce a trajectory to its sampled tokens."
         starts = [turn.start for turn in t.turns if turn.role != "tool"]
-        turn = torch.tensor([max(bisect_right(starts, i) - 1, 0) for i, sampled in enumerate(t.sampled) if sampled], dtype=torch.long)
+        turn = torch.tensor(
+            [max(bisect_right(starts, i) - 1, 0) for i, sampled in enumerate(t.sampled) if sampled], dtype=torch.long
+        )
         rewards = torch.zeros(len(turn), dtype=torch.float64)
         credited = sum(t.outcome.rewards.values(), [])
         if len(turn):
-            for k, value in credited: rewards[max(int((turn <= k).sum()) - 1, 0)] += value
+            for k, value in credited:
+                rewards[max(int((turn <= k).sum()) - 1, 0)] += value
             rewards[-1] += t.outcome.reward - rewards.sum()
         return cls(t.outcome.reward, rewards, turn)
 
@@ -82,26 +86,35 @@ def overlong_penalty(
     cfg: TrainConfig,  # overlong_buffer, overlong_penalty
 ) -> float:  # 0 to overlong_penalty
     "`clip((length - (limit - buffer)) / buffer, 0, 1)` times the largest penalty; 0 without a buffer."
-    if not cfg.overlong_buffer: return 0.0
+    if not cfg.overlong_buffer:
+        return 0.0
     return cfg.overlong_penalty * min(max((length - limit) / cfg.overlong_buffer + 1, 0.0), 1.0)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #a2d89cd2
-Method = Callable[[list[list[Played]], TrainConfig], list[list[Tensor]]]  # the valid episodes of each group -> an advantage for each of their tokens
+Method = Callable[
+    [list[list[Played]], TrainConfig], list[list[Tensor]]
+]  # the valid episodes of each group -> an advantage for each of their tokens
+
 
 def has_spread(
     rewards: Tensor,  # [n] of one group
 ) -> bool:
     "Whether the rewards of a group differ."
-    return len(rewards) > 1 and not (rewards.max() - rewards.min()).item() <= 1e-8  # a reward that is not a number differs from every other
+    return (
+        len(rewards) > 1 and not (rewards.max() - rewards.min()).item() <= 1e-8
+    )  # a reward that is not a number differs from every other
+
 
 def by_episode(
     method: Callable[[Tensor, TrainConfig], Tensor],  # from the rewards of a group to as many advantages
 ) -> Method:
     "Give every token the advantage of its episode."
+
     def of_group(group: list[Played], cfg: TrainConfig) -> list[Tensor]:
         rewards = torch.tensor([p.reward for p in group], dtype=torch.float64)
         values = method(rewards, cfg) if has_spread(rewards) else torch.zeros_like(rewards)
         return [torch.full_like(p.rewards, value) for p, value in zip(group, values.tolist())]
+
     return lambda groups, cfg: [of_group(group, cfg) for group in groups]
 
 # %% ../../nbs/08_train/00_advantage.ipynb #c966af12
@@ -117,20 +130,25 @@ def turn_returns(
         out.append(earned)
     return out[::-1]
 
+
 def by_turn(
     groups: list[list[Played]],  # valid episodes
     cfg: TrainConfig,  # gamma, advantage_std
 ) -> list[list[Tensor]]:
     "Compare the return of each turn with those of the same turn in the group."
+
     def of_group(group: list[Played]) -> list[Tensor]:
         returns = [turn_returns(p, cfg.gamma) for p in group]
         out = [torch.zeros_like(p.rewards) for p in group]
         for k in range(max(map(len, returns), default=0)):
             took = [i for i, found in enumerate(returns) if len(found) > k]
             rewards = torch.tensor([returns[i][k] for i in took], dtype=torch.float64)
-            if not has_spread(rewards): continue
-            for i, value in zip(took, grpo(rewards, cfg).tolist()): out[i][group[i].turn == k] = value
+            if not has_spread(rewards):
+                continue
+            for i, value in zip(took, grpo(rewards, cfg).tolist()):
+                out[i][group[i].turn == k] = value
         return out
+
     return [of_group(group) for group in groups]
 
 # %% ../../nbs/08_train/00_advantage.ipynb #8c213a37
@@ -139,8 +157,10 @@ def whiten(
 ) -> list[list[Tensor]]:
     "`(x - mean) / sqrt(var + 1e-8)` over all tokens of the batch; zeros if they are all equal."
     flat = torch.cat([x for group in groups for x in group] or [torch.zeros(0, dtype=torch.float64)])
-    if not has_spread(flat): return [[torch.zeros_like(x) for x in group] for group in groups]
+    if not has_spread(flat):
+        return [[torch.zeros_like(x) for x in group] for group in groups]
     return [[(x - flat.mean()) / (flat.var() + 1e-8).sqrt() for x in group] for group in groups]
+
 
 def discounted(
     rewards: Tensor,  # [n] of the tokens
@@ -148,8 +168,10 @@ def discounted(
 ) -> Tensor:  # [n]
     "`x_t = r_t + factor * x_(t+1)`"
     out, later = torch.zeros_like(rewards), 0.0
-    for i in reversed(range(len(rewards))): out[i] = later = rewards[i].item() + factor * later
+    for i in reversed(range(len(rewards))):
+        out[i] = later = rewards[i].item() + factor * later
     return out
+
 
 def reinforce_pp(
     groups: list[list[Played]],  # valid episodes
@@ -165,19 +187,23 @@ def generalised(
     cfg: TrainConfig,  # gamma, gae_lambda
 ) -> Tensor:  # [n]
     "Generalised advantage estimation."
-    following = torch.cat([values[1:], values.new_zeros(1)])[:len(values)]
+    following = torch.cat([values[1:], values.new_zeros(1)])[: len(values)]
     return discounted(rewards + cfg.gamma * following - values, cfg.gamma * cfg.gae_lambda)
+
 
 def gae(
     groups: list[list[Played]],  # valid episodes, with values
     cfg: TrainConfig,  # gamma, gae_lambda
 ) -> list[list[Tensor]]:
     "Generalised advantages, normalised over the batch; sets the returns that the value head learns."
+
     def of(p: Played) -> Tensor:
-        if p.values is None: p.values = torch.zeros_like(p.rewards)  # an episode without a sampled token
+        if p.values is None:
+            p.values = torch.zeros_like(p.rewards)  # an episode without a sampled token
         found = generalised(p.rewards, p.values, cfg)
         p.returns = found + p.values
         return found
+
     return whiten([[of(p) for p in group] for group in groups])
 
 # %% ../../nbs/08_train/00_advantage.ipynb #0e012f11
@@ -189,7 +215,8 @@ def group_gae(
     for group in groups:
         mean = sum(p.reward for p in group) / max(len(group), 1)
         for p in group:
-            if len(p.rewards): p.rewards = torch.cat([p.rewards[:-1], p.rewards[-1:] - mean])
+            if len(p.rewards):
+                p.rewards = torch.cat([p.rewards[:-1], p.rewards[-1:] - mean])
     return gae(groups, cfg)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #cbb86a04
@@ -204,7 +231,13 @@ ADVANTAGES: dict[str, Method] = {
     "shuffled": by_episode(grpo),  # permuted by `advantages`
 }
 WITH_VALUES = ("gae", "group_gae")
-BY_EPISODE = ("grpo", "dr_grpo", "rloo", "shuffled")  # compare the rewards of a group's episodes, so that equal ones teach nothing
+BY_EPISODE = (
+    "grpo",
+    "dr_grpo",
+    "rloo",
+    "shuffled",
+)  # compare the rewards of a group's episodes, so that equal ones teach nothing
+
 
 def _shuffle(
     found: list[list[Tensor]],  # the advantages of the valid episodes
@@ -215,6 +248,7 @@ def _shuffle(
     permuted = (values[i] for i in torch.randperm(len(values), generator=generator).tolist())
     return [[torch.full_like(tokens, next(permuted)) for tokens in group] for group in found]
 
+
 def advantages(
     groups: list[list[Played | None]],  # a list for each task; None for an invalid episode
     kind: str = "grpo",  # a key of `ADVANTAGES`
@@ -222,8 +256,10 @@ def advantages(
     cfg: TrainConfig = TrainConfig(),  # what the methods read
 ) -> list[list[Tensor | None]]:  # by group and episode, one a sampled token; None for an invalid episode
     "The advantage of every sampled token of a batch; `ValueError` names the kinds."
-    if kind not in ADVANTAGES: raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
+    if kind not in ADVANTAGES:
+        raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
     found = ADVANTAGES[kind]([[p for p in group if p is not None] for group in groups], cfg)
-    if kind == "shuffled": found = _shuffle(found, generator)
+    if kind == "shuffled":
+        found = _shuffle(found, generator)
     in_order = iter(sum(found, []))
     return [[None if p is None else next(in_order) for p in group] for group in groups]

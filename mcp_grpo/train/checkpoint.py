@@ -33,19 +33,24 @@ from .optim import Optimizer
 class CheckpointError(UserError, ValueError):
     "A checkpoint cannot be written, or it does not fit the run; the message says why."
 
+
 def sync(
     path: Path,  # a file or a folder
 ):
     "Force a file or folder to disk."
     handle = os.open(path, os.O_RDONLY)
-    try: os.fsync(handle)
-    finally: os.close(handle)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 def digest(
     path: Path,  # a file
 ) -> str:  # sha256, hexadecimal
     "The digest of a file's content."
-    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #a0ae557a
 def commit(
@@ -56,7 +61,8 @@ def commit(
 ):
     "Make `target` whole or not at all. Raises `WriteError` if there is no room or no permission."
     world = world or World()
-    if target.exists(): raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
+    if target.exists():
+        raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
     part = target.with_name(f".{target.name}.part")
     with writing(target, SafetensorError):
         if not world.rank:
@@ -65,8 +71,10 @@ def commit(
         world.gather("there is a folder")
         fill(part)
         world.gather("filled")
-        if not world.rank: finish(part, target, about)
+        if not world.rank:
+            finish(part, target, about)
         world.gather("whole")
+
 
 def finish(
     part: Path,  # filled
@@ -77,10 +85,14 @@ def finish(
     files = sorted(path for path in part.rglob("*") if path.is_file())
     folders = [path for path in part.rglob("*") if path.is_dir()]
     manifest = part / "manifest.json"
-    manifest.write_text(json.dumps({**(about or {}), "files": {str(path.relative_to(part)): digest(path) for path in files}}, indent=1))
-    for path in [*files, manifest, *folders, part]: sync(path)
+    manifest.write_text(
+        json.dumps({**(about or {}), "files": {str(path.relative_to(part)): digest(path) for path in files}}, indent=1)
+    )
+    for path in [*files, manifest, *folders, part]:
+        sync(path)
     os.rename(part, target)
     sync(target.parent)
+
 
 def is_whole(
     target: Path,  # a folder made by `commit`
@@ -95,6 +107,7 @@ def is_whole(
 # %% ../../nbs/08_train/06_checkpoint.ipynb #12ce1744
 class Manifest(BaseModel):
     "The manifest of a checkpoint."
+
     model_config = ConfigDict(extra="forbid")
     step: int = Field(ge=0, description="finished steps")
     model: str = Field(description="name of the model that was trained")
@@ -117,14 +130,23 @@ class Manifest(BaseModel):
         seed: int | None = None,  # of the run that resumes; None: not checked
         moving: bool = False,  # the run's reference is a moving average
     ):
-        "Refuse to resume with another model, adapter or seed, or without the reference, because the run would not be the same; raises `CheckpointError`."
+        """Refuse to resume with another model, adapter or seed, or without the reference, because the run would not be
+        the same; raises `CheckpointError`."""
         if {"model": self.model, "lora": self.lora} != origin:
-            raise CheckpointError(f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and this is {origin['model']} with lora={origin['lora']}; "
-                                  "resume with the model settings it was made with.")
+            raise CheckpointError(
+                f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and "
+                f"this is {origin['model']} with lora={origin['lora']}; "
+                "resume with the model settings it was made with."
+            )
         if seed not in (None, self.seed):
-            raise CheckpointError(f"The checkpoint is of a run with the seed {self.seed}: resume it with that seed, not {seed}.")
+            raise CheckpointError(
+                f"The checkpoint is of a run with the seed {self.seed}: resume it with that seed, not {seed}."
+            )
         if moving and not any(name.startswith("reference") for name in self.files):
-            raise CheckpointError("The checkpoint holds no moving reference, and train.reference is ema: resume with the train.reference and train.kl it was made with, or start a new run.")
+            raise CheckpointError(
+                "The checkpoint holds no moving reference, and train.reference is ema: resume with the "
+                "train.reference and train.kl it was made with, or start a new run."
+            )
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #d97cdd92
 def checkpoints(
@@ -133,13 +155,15 @@ def checkpoints(
     "The checkpoints in a folder, whole or damaged."
     return sorted(Path(folder).glob("step-*"), reverse=True)
 
+
 def newest(
     folder: str | Path,  # of the run
 ) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones after it
     "The newest checkpoint that is whole, and those that are passed over."
     damaged = []
     for path in checkpoints(folder):
-        if is_whole(path): return path, damaged
+        if is_whole(path):
+            return path, damaged
         damaged.append(path)
     return None, damaged
 
@@ -148,9 +172,19 @@ def random_states() -> dict[str, torch.Tensor]:
     "The states of the global random generators of this process, as tensors."
     version, state, gauss = random.getstate()
     kind, keys, *rest = np.random.get_state()
-    found = {"python": torch.tensor(state), "python.gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
-             "numpy": torch.from_numpy(keys.astype(np.int64)), "numpy.rest": torch.tensor(rest, dtype=torch.float64), "torch": torch.get_rng_state()}
-    return {**found, **{f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}} if torch.cuda.is_available() else found
+    found = {
+        "python": torch.tensor(state),
+        "python.gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "numpy": torch.from_numpy(keys.astype(np.int64)),
+        "numpy.rest": torch.tensor(rest, dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    return (
+        {**found, **{f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}}
+        if torch.cuda.is_available()
+        else found
+    )
+
 
 def restore_random(
     states: dict[str, torch.Tensor],  # from `random_states`
@@ -161,7 +195,8 @@ def restore_random(
     np.random.set_state(("MT19937", states["numpy"].numpy().astype(np.uint32), int(position), int(has_gauss), gauss))
     torch.set_rng_state(states["torch"])
     for i in range(torch.cuda.device_count()):
-        if f"cuda.{i}" in states: torch.cuda.set_rng_state(states[f"cuda.{i}"], i)
+        if f"cuda.{i}" in states:
+            torch.cuda.set_rng_state(states[f"cuda.{i}"], i)
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #b8ecf68d
 def save_checkpoint(
@@ -177,58 +212,84 @@ def save_checkpoint(
     "Write a checkpoint that exists whole or not at all; all processes of a run write their share."
     world = world or World()
     share = f"-{world.rank + 1:05d}-of-{world.size:05d}" if world.size > 1 else ""
+
     def fill(part):
         save_file(policy.tensors(), part / f"weights{share}.safetensors")
         save_file(optimizer.tensors(), part / f"optimizer{share}.safetensors")
         save_file(random_states(), part / f"random{share}.safetensors")
-        if policy.reference_moves: save_file(policy.reference_tensors(), part / f"reference{share}.safetensors")
-        if world.rank: return
-        if cfg is not None: save_config(cfg, part / "config.yaml")
-        if policy.lora: policy.save_adapter(part / "adapter")
+        if policy.reference_moves:
+            save_file(policy.reference_tensors(), part / f"reference{share}.safetensors")
+        if world.rank:
+            return
+        if cfg is not None:
+            save_config(cfg, part / "config.yaml")
+        if policy.lora:
+            policy.save_adapter(part / "adapter")
+
     target = Path(folder) / f"step-{step:06d}"
-    if not world.rank and target.exists() and not is_whole(target): shutil.rmtree(target)   # damaged: the run resumed from an older checkpoint
+    if not world.rank and target.exists() and not is_whole(target):
+        shutil.rmtree(target)  # damaged: the run resumed from an older checkpoint
     world.gather("removed")
     commit(target, fill, dict(step=step, seed=seed, ranks=world.size, **policy.origin), world)
-    if world.rank: return target
+    if world.rank:
+        return target
     kept = [target]
     for path in checkpoints(folder):
-        if path >= target: continue                                      # a newer checkpoint can only be a damaged one
-        if len(kept) < keep and is_whole(path): kept.append(path)
-        else: shutil.rmtree(path)                                        # damaged, or one too many
+        if path >= target:
+            continue  # a newer checkpoint can only be a damaged one
+        if len(kept) < keep and is_whole(path):
+            kept.append(path)
+        else:
+            shutil.rmtree(path)  # damaged, or one too many
     return target
+
 
 def read_tensors(
     folder: Path,  # a checkpoint
     name: str,  # weights | optimizer | reference
 ) -> dict[str, torch.Tensor]:
     "The tensors of a checkpoint, whoever wrote them: one process, or several their share each."
-    return {key: value for path in sorted(folder.glob(f"{name}*.safetensors")) for key, value in load_file(path).items()}
+    return {
+        key: value for path in sorted(folder.glob(f"{name}*.safetensors")) for key, value in load_file(path).items()
+    }
+
 
 def load_checkpoint(
     folder: str | Path,  # of the run's checkpoints; need not exist
     policy: Policy,  # gets the weights
-    optimizer: Optimizer | None = None,  # gets the optimizer's state; None: the policy is only to be used, so it gets the weights alone, and a value head only if it has one
+    optimizer: Optimizer
+    # gets the optimizer's state; None: the policy is only to be used, so it gets the weights alone, and a value head
+    # only if it has one
+    | None = None,
     seed: int | None = None,  # of the run that resumes; None: not checked
     world: World | None = None,  # the processes that load together, as many as wrote it or not; None: this one alone
 ) -> Manifest | None:  # None if there is no whole checkpoint
     "Load the newest checkpoint that is whole; a warning names the damaged ones that are passed over."
     world = world or World()
     target, damaged = world.gather(None if world.rank else newest(folder))[0]
-    if damaged: warnings.warn(f"Damaged, and passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
-    if target is None: return None
+    if damaged:
+        warnings.warn(f"Damaged, and passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
+    if target is None:
+        return None
     manifest = Manifest.read(target)
     moving = optimizer is not None and policy.reference_moves
     manifest.check(policy.origin, seed, moving)
     weights = read_tensors(target, "weights")
-    if optimizer is None: weights = {name: value for name, value in weights.items() if "value_head." not in name or name in policy.trainable()}
+    if optimizer is None:
+        weights = {
+            name: value for name, value in weights.items() if "value_head." not in name or name in policy.trainable()
+        }
     try:
         policy.load(weights)
-        if moving: policy.load_reference(read_tensors(target, "reference"))
-    except PolicyError as e: raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
+        if moving:
+            policy.load_reference(read_tensors(target, "reference"))
+    except PolicyError as e:
+        raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
     if optimizer is not None:
         optimizer.load(read_tensors(target, "optimizer"))
         states = sorted(target.glob("random*.safetensors"))
-        if len(states) == world.size: restore_random(load_file(states[world.rank]))
+        if len(states) == world.size:
+            restore_random(load_file(states[world.rank]))
     return manifest
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #273a7c21
@@ -236,16 +297,24 @@ def check_resumable(
     folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
 ) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
-    "Refuse to resume if all checkpoints are damaged, with another model or seed, with fewer steps than are done, or without the reference; needs no model."
+    """Refuse to resume if all checkpoints are damaged, with another model or seed, with fewer steps than are done, or
+    without the reference; needs no model."""
     (found, damaged), m = newest(folder), cfg.model
-    if found is None and not damaged: return 0
+    if found is None and not damaged:
+        return 0
     if found is None:
-        raise CheckpointError(f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or remove them all to play the run again from its first step.")
+        raise CheckpointError(
+            f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or "
+            "remove them all to play the run again from its first step."
+        )
     lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
     manifest = Manifest.read(found)
     manifest.check({"model": m.name, "lora": lora}, cfg.seed, bool(cfg.train.kl) and cfg.train.reference == "ema")
     if cfg.train.steps < manifest.step:
-        raise CheckpointError(f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least as many, or start a new run.")
+        raise CheckpointError(
+            f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least "
+            "as many, or start a new run."
+        )
     return manifest.step
 
 # %% ../../nbs/08_train/06_checkpoint.ipynb #0040efba

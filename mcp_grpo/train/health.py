@@ -26,16 +26,22 @@ from .loss import advantage_kind
 @dataclass(frozen=True)
 class Range:
     "Where a number is healthy."
+
     low: float
     high: float
     steps: int  # so many steps in a row outside make a verdict
     critical: int  # and so many stop the run; 0: never
 
+
 RANGES: dict[str, Range] = {
-    "invalid": Range(0.0, 0.05, 2, 3),  # share of the episodes without a reward, lost to the infrastructure or to a term that could not be scored
+    "invalid": Range(
+        0.0, 0.05, 2, 3
+    ),  # share of the episodes without a reward, lost to the infrastructure or to a term that could not be scored
     "skipped": Range(0.0, 0.0, 1, 3),  # passes without update, because something was not finite
     "weights_moved": Range(1e-9, 1.0, 3, 3),  # share of the trained weights that changed
-    "tokens_with_advantage": Range(1.0, math.inf, 3, 10),  # that some step learns nothing from its rewards is no fault of the machinery
+    "tokens_with_advantage": Range(
+        1.0, math.inf, 3, 10
+    ),  # that some step learns nothing from its rewards is no fault of the machinery
     "groups_with_spread": Range(1.0, math.inf, 5, 0),  # groups whose rewards differ
     "versions_behind": Range(0.0, 0.0, 1, 3),  # of the weights that sampled, to those that should have
     "sampler_gap": Range(0.0, 0.05, 2, 3),  # nats a token between sampler and learner
@@ -49,22 +55,30 @@ RANGES: dict[str, Range] = {
 class HealthError(UserError, ValueError):
     "A run was stopped because it cannot learn; the message is the report."
 
+
 @dataclass(frozen=True)
 class Verdict:
     "What is wrong, and why."
+
     name: str  # such as policy_does_not_move
     cause: str  # such as learning_rate_zero
     text: str  # what was seen and what to do
     critical: bool = False  # the run stops
 
-    def __str__(self) -> str: return f"{'critical, ' if self.critical else ''}{self.name} ({self.cause}): {self.text}"
+    def __str__(self) -> str:
+        return f"{'critical, ' if self.critical else ''}{self.name} ({self.cause}): {self.text}"
+
 
 def stop_if_critical(
     verdicts: list[Verdict],  # of a step
 ):
     "Raise `HealthError` with a report if a verdict is critical."
-    if not any(verdict.critical for verdict in verdicts): return
-    raise HealthError("The run was stopped, because it would learn nothing from here on, or unlearn.\n" + "\n".join(f"- {verdict}" for verdict in verdicts))
+    if not any(verdict.critical for verdict in verdicts):
+        return
+    raise HealthError(
+        "The run was stopped, because it would learn nothing from here on, or unlearn.\n"
+        + "\n".join(f"- {verdict}" for verdict in verdicts)
+    )
 
 # %% ../../nbs/08_train/05_health.ipynb #8f1ecaf0
 def why_not_moved(
@@ -72,11 +86,34 @@ def why_not_moved(
     sampled: int,  # tokens that the policy sampled in valid episodes
 ) -> tuple[str, str]:  # cause, and what to do
     "The cause of an update that changed nothing."
-    if not sampled: return "empty_mask", "no token is marked as sampled by the policy: look at the masks of the trajectories."
-    if not metrics["lr"]: return "learning_rate_zero", "the learning rate is 0: look at train.lr and the schedule."
-    if not metrics["tokens_with_advantage"]: return "zero_advantages", "all advantages are 0, because the rewards of every group are equal: take other tasks, or a reward with more steps."
-    if not metrics["grad_norm"]: return "frozen_weights", "the gradient is exactly 0 although there are advantages: the adapter is frozen, switched off or not part of the computation."
-    return "optimizer_not_stepping", "there is a gradient and a learning rate, and no weight changed: the optimizer does not step, or holds other parameters than the model's."
+    if not sampled:
+        return "empty_mask", "no token is marked as sampled by the policy: look at the masks of the trajectories."
+    if not metrics["lr"]:
+        return "learning_rate_zero", "the learning rate is 0: look at train.lr and the schedule."
+    if not metrics["tokens_with_advantage"]:
+        return (
+            "zero_advantages",
+            (
+                "all advantages are 0, because the rewards of every group are equal: take other tasks, or a reward "
+                "with more steps."
+            ),
+        )
+    if not metrics["grad_norm"]:
+        return (
+            "frozen_weights",
+            (
+                "the gradient is exactly 0 although there are advantages: the adapter is frozen, switched off or not "
+                "part of the computation."
+            ),
+        )
+    return (
+        "optimizer_not_stepping",
+        (
+            "there is a gradient and a learning rate, and no weight changed: the optimizer does not step, or holds "
+            "other parameters than the model's."
+        ),
+    )
+
 
 def why_not_finite(
     metrics: dict[str, float | None],  # of the step
@@ -84,13 +121,22 @@ def why_not_finite(
 ) -> tuple[str, str]:  # cause, and what to do
     "The cause of a skipped update."
     rewards = [t.outcome.reward for group in groups for t in group if t.outcome.reward is not None]
-    if not all(map(math.isfinite, rewards)): return "reward", "a reward is not a finite number: look at the reward terms."
-    if metrics.get("loss", 0.0) is None: return "loss", "the loss is not finite: logprobs or weights have overflowed; lower train.lr, or set train.autocast to none."
+    if not all(map(math.isfinite, rewards)):
+        return "reward", "a reward is not a finite number: look at the reward terms."
+    if metrics.get("loss", 0.0) is None:
+        return (
+            "loss",
+            (
+                "the loss is not finite: logprobs or weights have overflowed; lower train.lr, or set train.autocast "
+                "to none."
+            ),
+        )
     return "gradient", "the gradient is not finite while the loss is: lower train.lr, or set train.autocast to none."
 
 # %% ../../nbs/08_train/05_health.ipynb #2d17fe4d
 class Health:
     "Watches the steps of a run."
+
     def __init__(
         self,
         cfg: TrainConfig,  # passes
@@ -114,8 +160,18 @@ class Health:
         valid = [t for t in played if t.outcome.reward is not None]
         found = [self.invalid(played, valid)]
         if valid:
-            found += [self.finite(metrics, groups), self.moves(metrics, sum(sum(t.sampled) for t in valid)), self.spread(metrics, valid)]
-            found += [self.versions(valid, version), self.agrees(metrics), self.ratio(metrics), self.kl(metrics), self.entropy_left(metrics)]
+            found += [
+                self.finite(metrics, groups),
+                self.moves(metrics, sum(sum(t.sampled) for t in valid)),
+                self.spread(metrics, valid),
+            ]
+            found += [
+                self.versions(valid, version),
+                self.agrees(metrics),
+                self.ratio(metrics),
+                self.kl(metrics),
+                self.entropy_left(metrics),
+            ]
             found += self.failing_families(valid)
         return [verdict for verdict in found if verdict]
 
@@ -127,31 +183,54 @@ class Health:
     ) -> Verdict | None:
         "Count a step, and say the verdict if it is due."
         healthy = RANGES[number]
-        if value is None: return None
+        if value is None:
+            return None
         self.outside[number] = 0 if healthy.low <= value <= healthy.high else self.outside[number] + 1
         times = self.outside[number]
-        if times < healthy.steps: return None
+        if times < healthy.steps:
+            return None
         return Verdict(verdict.name, verdict.cause, verdict.text, bool(healthy.critical) and times >= healthy.critical)
 
     def invalid(self, played: list[Trajectory], valid: list[Trajectory]) -> Verdict | None:
         "Too many episodes are lost to the infrastructure."
         lost = [t.outcome.reason for t in played if t.outcome.reward is None]
         reason = Counter(lost).most_common(1)[0][0] if lost else ""
-        text = f"{len(lost)} of {len(played)} episodes have no reward, most often because of: {reason or 'no reason given'}"
-        return self.judge("invalid", len(lost) / max(len(played), 1), Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", text))
+        text = (
+            f"{len(lost)} of {len(played)} episodes have no reward, most often because of: "
+            f"{reason or 'no reason given'}"
+        )
+        return self.judge(
+            "invalid",
+            len(lost) / max(len(played), 1),
+            Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", text),
+        )
 
     def finite(self, metrics: dict, groups: list[list[Trajectory]]) -> Verdict | None:
         "Something is not a finite number, and the update was skipped."
         cause, text = why_not_finite(metrics, groups)
-        return self.judge("skipped", metrics.get("skipped", 0.0), Verdict("not_finite", cause, f"the update was skipped and no weight was changed; {text}"))
+        return self.judge(
+            "skipped",
+            metrics.get("skipped", 0.0),
+            Verdict("not_finite", cause, f"the update was skipped and no weight was changed; {text}"),
+        )
 
     def moves(self, metrics: dict, sampled: int) -> Verdict | None:
         "The weights do not change, or the policy does not change with them."
-        if metrics.get("skipped"): return None
+        if metrics.get("skipped"):
+            return None
         moved = metrics["weights_moved"]
         cause, text = why_not_moved(metrics, sampled)
-        if moved and self.cfg.passes > 1 and metrics.get("ratio_last_pass_max_deviation") == 0 and metrics["tokens_with_advantage"]:
-            moved, cause, text = 0.0, "policy_not_trained", "weights changed, and no logprob did: what is trained is not part of the policy's computation."
+        if (
+            moved
+            and self.cfg.passes > 1
+            and metrics.get("ratio_last_pass_max_deviation") == 0
+            and metrics["tokens_with_advantage"]
+        ):
+            moved, cause, text = (
+                0.0,
+                "policy_not_trained",
+                "weights changed, and no logprob did: what is trained is not part of the policy's computation.",
+            )
         verdict = Verdict("policy_does_not_move", cause, f"PPO ratios are degenerate: {text}")
         without_advantages = not moved and cause == "zero_advantages"
         found = self.judge("tokens_with_advantage", float(not without_advantages), verdict)
@@ -159,51 +238,98 @@ class Health:
 
     def spread(self, metrics: dict, valid: list[Trajectory]) -> Verdict | None:
         "No group's rewards differ, and the advantage compares nothing else."
-        if advantage_kind(self.cfg) not in BY_EPISODE: return None
+        if advantage_kind(self.cfg) not in BY_EPISODE:
+            return None
         share = sum(bool(t.outcome.success) for t in valid) / len(valid)
         cause = "all_succeed" if share == 1 else "all_fail" if share == 0 else "equal_within_groups"
-        advice = {"all_succeed": "the tasks are solved: take harder ones.", "all_fail": "no task is ever solved: take easier ones, or a warm start.",
-                  "equal_within_groups": "a task is either always solved or never: raise rollout.samples or rollout.temperature."}[cause]
-        return self.judge("groups_with_spread", metrics["groups_with_spread"], Verdict("rewards_without_spread", cause, f"the rewards of every group are equal; {advice}"))
+        advice = {
+            "all_succeed": "the tasks are solved: take harder ones.",
+            "all_fail": "no task is ever solved: take easier ones, or a warm start.",
+            "equal_within_groups": (
+                "a task is either always solved or never: raise rollout.samples or rollout.temperature."
+            ),
+        }[cause]
+        return self.judge(
+            "groups_with_spread",
+            metrics["groups_with_spread"],
+            Verdict("rewards_without_spread", cause, f"the rewards of every group are equal; {advice}"),
+        )
 
     def versions(self, valid: list[Trajectory], version: int | None) -> Verdict | None:
         "Episodes were sampled by older weights."
-        if version is None: return None
+        if version is None:
+            return None
         oldest = min((turn.version for t in valid for turn in t.turns if turn.role == "policy"), default=version)
-        text = f"episodes were sampled by version {oldest} of the weights, and the current one is {version}: the engine did not take an update."
-        return self.judge("versions_behind", float(max(version - oldest, 0)), Verdict("stale_sampler", "old_version", text))
+        text = (
+            f"episodes were sampled by version {oldest} of the weights, and the current one is {version}: the engine "
+            "did not take an update."
+        )
+        return self.judge(
+            "versions_behind", float(max(version - oldest, 0)), Verdict("stale_sampler", "old_version", text)
+        )
 
     def agrees(self, metrics: dict) -> Verdict | None:
         "Sampler and learner compute different logprobs for the same tokens."
         gap = metrics.get("sampler_gap")
         if metrics.get("sampler_gap_max") == 0 and metrics["tokens_sampled"] >= 100:
-            text = "the sampler's logprobs equal the learner's to the bit, so they are not those of the engine; mismatch between the two cannot be corrected."
+            text = (
+                "the sampler's logprobs equal the learner's to the bit, so they are not those of the engine; mismatch "
+                "between the two cannot be corrected."
+            )
             return self.judge("sampler_gap_max", 0.0, Verdict("sampler_logprobs_unused", "not_recorded", text))
         seen = f"sampler and learner differ by {gap or 0:.3f} nats a token"
-        stale = Verdict("stale_sampler", "old_weights", f"{seen}, and agreed before the weights changed: the engine says that it has the new weights and samples from older ones.")
-        drift = Verdict("token_drift", "other_tokens_or_distribution", f"{seen} from the first step on: the tokens learnt from are not those that were sampled (rendered or tokenised again, a shifted mask), or rollout.temperature was not applied.")
+        stale = Verdict(
+            "stale_sampler",
+            "old_weights",
+            (
+                f"{seen}, and agreed before the weights changed: the engine says that it has the new weights and "
+                "samples from older ones."
+            ),
+        )
+        drift = Verdict(
+            "token_drift",
+            "other_tokens_or_distribution",
+            (
+                f"{seen} from the first step on: the tokens learnt from are not those that were sampled (rendered or "
+                "tokenised again, a shifted mask), or rollout.temperature was not applied."
+            ),
+        )
         verdict = self.judge("sampler_gap", gap, stale if self.agreed else drift)
         self.agreed |= gap is not None and gap <= RANGES["sampler_gap"].high
         return verdict
 
     def ratio(self, metrics: dict) -> Verdict | None:
         "A token's probability changed many times over within one step."
-        text = f"a ratio reached {metrics.get('ratio_max') or math.inf:.3g} and {metrics.get('clip_fraction') or 0:.0%} of the tokens were clipped; lower train.lr or train.passes."
+        text = (
+            f"a ratio reached {metrics.get('ratio_max') or math.inf:.3g} and {metrics.get('clip_fraction') or 0:.0%} "
+            "of the tokens were clipped; lower train.lr or train.passes."
+        )
         return self.judge("ratio_max", metrics.get("ratio_max"), Verdict("exploding_ratio", "update_too_large", text))
 
     def kl(self, metrics: dict) -> Verdict | None:
         "The policy runs away from its reference."
-        text = f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats a token; raise train.kl or lower train.lr, or the policy forgets its language."
+        text = (
+            f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats a token; raise train.kl or lower train.lr, "
+            "or the policy forgets its language."
+        )
         return self.judge("kl", metrics.get("kl"), Verdict("kl_runaway", "update_too_large", text))
 
     def entropy_left(self, metrics: dict) -> Verdict | None:
         "The policy says the same in every episode, and does not succeed with it."
         now = metrics.get("entropy")
-        if now is None: return None
+        if now is None:
+            return None
         self.entropy = max(self.entropy, now)
-        text = f"the entropy fell from {self.entropy:.3f} to {now:.3f} nats a token, and episodes still fail: raise train.entropy or rollout.temperature, or lower train.lr."
+        text = (
+            f"the entropy fell from {self.entropy:.3f} to {now:.3f} nats a token, and episodes still fail: raise "
+            "train.entropy or rollout.temperature, or lower train.lr."
+        )
         solved = metrics["success"] is not None and metrics["success"] > 0.9
-        return self.judge("entropy", 1.0 if solved else now / max(self.entropy, 1e-9), Verdict("entropy_collapse", "no_exploration", text))
+        return self.judge(
+            "entropy",
+            1.0 if solved else now / max(self.entropy, 1e-9),
+            Verdict("entropy_collapse", "no_exploration", text),
+        )
 
     def failing_families(self, valid: list[Trajectory]) -> list[Verdict]:
         "Families of tasks that never succeed, while others do."
@@ -213,13 +339,29 @@ class Health:
             count[0] += 1
             count[1] += bool(t.outcome.success)
         self.families.append(now)
-        if len(self.families) < self.families.maxlen: return []
-        def total(family, i): return sum(step.get(family, (0, 0))[i] for step in self.families)
+        if len(self.families) < self.families.maxlen:
+            return []
+
+        def total(family, i):
+            return sum(step.get(family, (0, 0))[i] for step in self.families)
+
         names = sorted({family for step in self.families for family in step})
         failing = [family for family in names if total(family, 0) >= self.enough and not total(family, 1)]
-        if len(failing) == len(names): return []
-        found = [Verdict("family_only_fails", family or "no_family", f"none of the last {total(family, 0)} episodes of the family {family!r} succeeded, while other families do: look at one of its trajectories.") for family in failing]
-        if failing: self.families.clear()  # so that it is not said again at every step
+        if len(failing) == len(names):
+            return []
+        found = [
+            Verdict(
+                "family_only_fails",
+                family or "no_family",
+                (
+                    f"none of the last {total(family, 0)} episodes of the family {family!r} succeeded, while other "
+                    "families do: look at one of its trajectories."
+                ),
+            )
+            for family in failing
+        ]
+        if failing:
+            self.families.clear()  # so that it is not said again at every step
         return found
 
 # %% ../../nbs/08_train/05_health.ipynb #230fc0a0
@@ -230,10 +372,16 @@ def log_lines(
     "The recorded logprobs and the ratios of the last pass, a line each."
     recorded = [p for group in groups for t in group for p, sampled in zip(t.logprobs, t.sampled) if sampled]
     mean = sum(recorded) / max(len(recorded), 1)
-    std = math.sqrt(sum((p - mean)**2 for p in recorded) / max(len(recorded), 1))
+    std = math.sqrt(sum((p - mean) ** 2 for p in recorded) / max(len(recorded), 1))
     lines = [f"Collected {len(recorded)} sample-time logprobs: mean={mean:.4f}, std={std:.4f}"]
-    if metrics.get("ratio") is None: return lines
-    return lines + [f"PPO Ratio Check - mean: {metrics['ratio']:.6f}, std: {metrics['ratio_std'] or 0:.6f}, count: {metrics['tokens_sampled']}"]
+    if metrics.get("ratio") is None:
+        return lines
+    return lines + [
+        (
+            f"PPO Ratio Check - mean: {metrics['ratio']:.6f}, std: {metrics['ratio_std'] or 0:.6f}, count: "
+            f"{metrics['tokens_sampled']}"
+        )
+    ]
 
 # %% ../../nbs/08_train/05_health.ipynb #ad4136a1
 @contextmanager
@@ -241,8 +389,12 @@ def named_shortage(
     doing: str,  # what goes on inside
 ) -> Iterator[None]:
     "Inside, torch's error about memory becomes a `PolicyError` that says what to do."
-    try: yield
+    try:
+        yield
     except torch.OutOfMemoryError as error:
         said = str(error).partition(". GPU")[0].splitlines()[0]
-        raise PolicyError(f"The memory does not suffice for {doing} ({said}). `mcp-grpo doctor` with the same settings names those that fit, such as train.gradient_checkpointing=true, "
-                          "a smaller train.token_budget or rollout.gpu_memory; finished steps are in the last checkpoint.") from error
+        raise PolicyError(
+            f"The memory does not suffice for {doing} ({said}). `mcp-grpo doctor` with the same settings names "
+            "those that fit, such as train.gradient_checkpointing=true, "
+            "a smaller train.token_budget or rollout.gpu_memory; finished steps are in the last checkpoint."
+        ) from error

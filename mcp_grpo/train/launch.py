@@ -40,17 +40,26 @@ from .trainer import StepResult, Trainer, TrainerError, count_steps
 from .warmstart import load_warm_start
 
 # %% ../../nbs/08_train/09_launch.ipynb #d1bcce5c
-ADDRESS, KEY = "MCP_GRPO_ADDRESS", "MCP_GRPO_KEY"  # environment variables: where the first worker connects to, and with what password
-WORK = "import sys; from mcp_grpo.train.launch import work; work(sys.argv[1], sys.argv[2] == 'resume')"  # the program of a worker
+ADDRESS, KEY = (
+    "MCP_GRPO_ADDRESS",
+    "MCP_GRPO_KEY",
+)  # environment variables: where the first worker connects to, and with what password
+# the program of a worker
+WORK = "import sys; from mcp_grpo.train.launch import work; work(sys.argv[1], sys.argv[2] == 'resume')"
+
 
 def hold_lifeline(
     descriptor: int = 0,  # standard input
 ):
     "End this process as soon as the other end of the lifeline is closed."
+
     def wait():
-        while os.read(descriptor, 1024): pass
+        while os.read(descriptor, 1024):
+            pass
         os._exit(1)
+
     threading.Thread(target=wait, daemon=True, name="lifeline").start()
+
 
 def work(
     config: str,  # config.yaml in the folder of the run
@@ -69,17 +78,33 @@ def work(
     tasks = read_tasks(find_path(cfg.data.train, "task file"), cfg.data.server_names)
     with open_pool(cfg, folder.parents[1]) as pool:
         tasks = complete_tasks_sync(tasks, pool, cfg.data.train, cfg.data.server_names)
-        def send(*played): connection.send(played)
-        trainer = Trainer(cfg, policy, open_engine(cfg, policy), pool, open_chat(cfg, policy.tokenizer), tasks, folder / "checkpoints", resume,
-                          on_rollout=send if connection else None, world=world)
+
+        def send(*played):
+            connection.send(played)
+
+        trainer = Trainer(
+            cfg,
+            policy,
+            open_engine(cfg, policy),
+            pool,
+            open_chat(cfg, policy.tokenizer),
+            tasks,
+            folder / "checkpoints",
+            resume,
+            on_rollout=send if connection else None,
+            world=world,
+        )
         for step in trainer.fit():
-            if connection: connection.send(step)
-            if not world.gather(connection.recv() if connection else None)[0]: break  # all stop, or none
+            if connection:
+                connection.send(step)
+            if not world.gather(connection.recv() if connection else None)[0]:
+                break  # all stop, or none
     world.leave()
 
 # %% ../../nbs/08_train/09_launch.ipynb #d857969b
 class Launch:
     "Trains in worker processes, one yielded step at a time."
+
     def __init__(
         self,
         cfg: Config,  # the run's configuration, which `folder` holds as config.yaml
@@ -89,14 +114,30 @@ class Launch:
         tasks: list[Task],  # to learn from
         folder: str | Path,  # of the run
         resume: bool = False,  # start from the newest whole checkpoint, if there is one
-        on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # called with the episodes of every step, as by a `Trainer`
+        on_rollout: Callable[[int, dict, list[Trajectory]], None]
+        | None = None,  # called with the episodes of every step, as by a `Trainer`
         say: Callable[[str], None] = print,  # receives every line that the workers print
     ):
-        self.cfg, self.plan, self.policy, self.engine, self.folder, self.on_rollout, self.say = cfg, plan, policy, engine, Path(folder), on_rollout, say
+        self.cfg, self.plan, self.policy, self.engine, self.folder, self.on_rollout, self.say = (
+            cfg,
+            plan,
+            policy,
+            engine,
+            Path(folder),
+            on_rollout,
+            say,
+        )
         self.steps, self.resume = count_steps(cfg.train, tasks), resume
-        if checkpoints(self.saved) and not resume: raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
-        if not cfg.train.checkpoint_every: raise TrainerError("The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more.")
-        if cfg.servers.tape and cfg.servers.tape_mode != "replay": raise TrainerError("Several processes cannot record one tape: set servers.tape_mode=replay, or leave the tape out.")
+        if checkpoints(self.saved) and not resume:
+            raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
+        if not cfg.train.checkpoint_every:
+            raise TrainerError(
+                "The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more."
+            )
+        if cfg.servers.tape and cfg.servers.tape_mode != "replay":
+            raise TrainerError(
+                "Several processes cannot record one tape: set servers.tape_mode=replay, or leave the tape out."
+            )
         check_spread(cfg.train)
         read_deepspeed(cfg, plan)
         self.steps_done = check_resumable(self.saved, cfg) if resume else 0
@@ -110,67 +151,114 @@ class Launch:
         "Start torchrun, which starts the workers."
         n = self.plan.processes
         threads = max(1, (os.cpu_count() or 1) // n)
-        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", **os.environ,
-                       ADDRESS: address, KEY: key, "DEVICE_TYPE": self.plan.device}
-        if self.plan.device == "cpu": environment["DS_ACCELERATOR"] = "cpu"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), "--no-python", sys.executable, "-c", WORK,
-                   str(self.folder / "config.yaml"), "resume" if self.resume or self.steps_done else "new"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        environment = {
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONWARNINGS": "ignore",
+            "PYTHONUNBUFFERED": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            **os.environ,
+            ADDRESS: address,
+            KEY: key,
+            "DEVICE_TYPE": self.plan.device,
+        }
+        if self.plan.device == "cpu":
+            environment["DS_ACCELERATOR"] = "cpu"
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(n),
+            "--no-python",
+            sys.executable,
+            "-c",
+            WORK,
+            str(self.folder / "config.yaml"),
+            "resume" if self.resume or self.steps_done else "new",
+        ]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
 
     def fit(self) -> Iterator[StepResult]:
         "Train for as many steps as are configured; raises `TrainerError` if a worker fails."
-        if self.steps_done >= self.steps: return self.take_over()
+        if self.steps_done >= self.steps:
+            return self.take_over()
         home = self.policy.device
         self.move("cpu")
         with tempfile.TemporaryDirectory() as folder:
             key = secrets.token_hex(16)
             listener = Listener(f"{folder}/steps", authkey=bytes.fromhex(key))
             workers = self.start(listener.address, key)
-            try: yield from self.follow(workers, listener)
+            try:
+                yield from self.follow(workers, listener)
             finally:
                 workers.stdin.close()  # the lifeline: what still runs ends now
-                try: workers.wait(10)
-                except subprocess.TimeoutExpired: workers.kill()
+                try:
+                    workers.wait(10)
+                except subprocess.TimeoutExpired:
+                    workers.kill()
                 workers.stdout.close()
                 listener.close()
                 self.move(home)
                 self.take_over()
 
     def move(self, device: torch.device | str):
-        "Move the notebook's model, the copy that its engine samples from, and the engine's cache: the workers need the GPU whole."
-        for model in dict.fromkeys((self.policy.model, self.policy.sampler)): model.to(device)
+        """Move the notebook's model, the copy that its engine samples from, and the engine's cache: the workers need
+        the GPU whole."""
+        for model in dict.fromkeys((self.policy.model, self.policy.sampler)):
+            model.to(device)
         self.engine.reset()
         gc.collect()
-        if torch.cuda.is_available(): torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def follow(self, workers: subprocess.Popen, listener: Listener) -> Iterator[StepResult]:
         "Yield the workers' steps and pass on what they print, until they have ended."
         events, last, named, interrupted, verdicts = queue.Queue(), "", "", False, []
         connections: list[Connection] = []
+
         def read_lines():
-            for line in workers.stdout: events.put(line.decode(errors="replace").rstrip())
+            for line in workers.stdout:
+                events.put(line.decode(errors="replace").rstrip())
             events.put(None)
+
         def read_steps():
             try:
                 connections.append(listener.accept())
-                while True: events.put(connections[0].recv())
-            except (EOFError, OSError): pass
-        for read in (read_lines, read_steps): threading.Thread(target=read, daemon=True).start()
+                while True:
+                    events.put(connections[0].recv())
+            except (EOFError, OSError):
+                pass
+
+        for read in (read_lines, read_steps):
+            threading.Thread(target=read, daemon=True).start()
         while True:
-            try: event = events.get()
+            try:
+                event = events.get()
             except KeyboardInterrupt:
-                if interrupted: raise
+                if interrupted:
+                    raise
                 interrupted = True
                 self.say("interrupted: the workers finish their step and save it; interrupt again to end them at once")
                 continue
-            if event is None: break
+            if event is None:
+                break
             if isinstance(event, str):
                 last = event or last
-                if re.match(r"(\[rank\d+\]: )?[\w.]+(Error|Exception|Miss): \S", event): named = event
+                if re.match(r"(\[rank\d+\]: )?[\w.]+(Error|Exception|Miss): \S", event):
+                    named = event
                 self.say(event)
                 continue
             if isinstance(event, tuple):
-                if self.on_rollout: self.on_rollout(*event)
+                if self.on_rollout:
+                    self.on_rollout(*event)
                 continue
             with deferred_interrupt():
                 yield event
@@ -178,13 +266,19 @@ class Launch:
                 connections[0].send(not interrupted)
         status = workers.wait()
         stop_if_critical(verdicts)  # the workers ended for that reason, after a checkpoint
-        if status: raise TrainerError(f"The workers ended with status {status}; " + (f"they said: {named}" if named else f"their last line was: {last}"))
-        if interrupted: raise KeyboardInterrupt
+        if status:
+            raise TrainerError(
+                f"The workers ended with status {status}; "
+                + (f"they said: {named}" if named else f"their last line was: {last}")
+            )
+        if interrupted:
+            raise KeyboardInterrupt
 
     def take_over(self):
         "Load what the workers learnt, as far as it was saved, into the notebook's policy."
         found = load_checkpoint(self.saved, self.policy)
-        if found: self.steps_done = self.policy.version = found.step
+        if found:
+            self.steps_done = self.policy.version = found.step
         run_sync(self.engine.update, self.policy.publish())
 
 # %% ../../nbs/08_train/09_launch.ipynb #6a190976
@@ -202,5 +296,6 @@ def open_trainer(
     say: Callable[[str], None] = print,  # receives every line that workers print
 ) -> Trainer | Launch:
     "A trainer in this process, or one that drives workers."
-    if plan.processes: return Launch(cfg, plan, policy, engine, tasks, folder, resume, on_rollout, say)
+    if plan.processes:
+        return Launch(cfg, plan, policy, engine, tasks, folder, resume, on_rollout, say)
     return Trainer(cfg, policy, engine, pool, chat, tasks, Path(folder) / "checkpoints", resume, on_rollout)

@@ -35,6 +35,7 @@ from .value import estimate_values, value_loss
 @dataclass
 class Row:
     "One trajectory up to its last sampled token; the lists have one value a token, the tensors one a sampled token."
+
     ids: list[int]  # tokens as the model saw them
     sampled: list[int]  # 1 where the policy produced the token
     logprobs: list[float]  # as the sampler reported them; 0 elsewhere
@@ -59,8 +60,18 @@ class Row:
         end = max((i + 1 for i, sampled in enumerate(t.sampled) if sampled), default=0)
         played = Played.of(t)
         penalty = overlong_penalty(len(t.ids) - t.prompt_len, max_tokens - t.prompt_len, cfg)
-        if penalty and end: played = played.less(torch.zeros_like(played.rewards).index_fill(0, torch.tensor([len(played.rewards) - 1]), penalty))
-        return cls(list(t.ids[:end]), list(t.sampled[:end]), list(t.logprobs[:end]), played, cfg.mask_truncated and t.outcome.end == "truncated")
+        if penalty and end:
+            played = played.less(
+                torch.zeros_like(played.rewards).index_fill(0, torch.tensor([len(played.rewards) - 1]), penalty)
+            )
+        return cls(
+            list(t.ids[:end]),
+            list(t.sampled[:end]),
+            list(t.logprobs[:end]),
+            played,
+            cfg.mask_truncated and t.outcome.end == "truncated",
+        )
+
 
 def make_rows(
     groups: list[list[Trajectory]],  # a list for each task
@@ -69,8 +80,12 @@ def make_rows(
 ) -> list[list[Row]]:  # those with a valid reward, by group
     "The rows of all groups, or of those whose rewards differ where the advantage compares nothing else."
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
-    if cfg.drop_groups_without_spread and advantage_kind(cfg) in BY_EPISODE: valid = [group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))]
+    if cfg.drop_groups_without_spread and advantage_kind(cfg) in BY_EPISODE:
+        valid = [
+            group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))
+        ]
     return [[Row.of(t, cfg, max_tokens) for t in group] for group in valid]
+
 
 def give_advantages(
     rows: list[list[Row]],  # by group; changed in place
@@ -79,21 +94,29 @@ def give_advantages(
 ):
     "Compute the advantages of all rows."
     found = advantages([[row.played for row in group] for group in rows], advantage_kind(cfg), generator, cfg)
-    for row, advantage in zip(sum(rows, []), sum(found, [])): row.advantage = advantage
+    for row, advantage in zip(sum(rows, []), sum(found, [])):
+        row.advantage = advantage
 
 # %% ../../nbs/08_train/04_learner.ipynb #425f71a2
 def summarise(
     groups: list[list[Trajectory]],  # a list for each task
 ) -> dict[str, float | None]:
-    "The metrics of a step that need no learner: the reward and each of its terms, success, and counts of episodes and groups."
+    """The metrics of a step that need no learner: the reward and each of its terms, success, and counts of episodes and
+    groups."""
     played = [t for group in groups for t in group]
     valid = [t for t in played if t.outcome.reward is not None]
     rewards = [[t.outcome.reward for t in group if t.outcome.reward is not None] for group in groups]
-    def mean(values): return sum(values) / len(valid) if valid else None   # no valid episode is different from a reward of 0
+
+    def mean(values):
+        return sum(values) / len(valid) if valid else None  # no valid episode is different from a reward of 0
+
     terms = sorted({name for t in valid for name in t.outcome.rewards})
     return {
         "reward": mean(t.outcome.reward for t in valid),
-        **{f"reward_{name}": mean(sum(value for _, value in t.outcome.rewards.get(name, [])) for t in valid) for name in terms},
+        **{
+            f"reward_{name}": mean(sum(value for _, value in t.outcome.rewards.get(name, [])) for t in valid)
+            for name in terms
+        },
         "success": mean(bool(t.outcome.success) for t in valid),
         "episodes": len(played),
         "episodes_invalid": len(played) - len(valid),
@@ -109,7 +132,8 @@ def pack(
     "Divide a batch into micro-batches of rows of similar length."
     out: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        if not out or (len(out[-1]) + 1) * lengths[out[-1][0]] > budget: out.append([])
+        if not out or (len(out[-1]) + 1) * lengths[out[-1][0]] > budget:
+            out.append([])
         out[-1].append(i)
     return out
 
@@ -117,15 +141,22 @@ def pack(
 def pad(
     rows: list[Row],  # at least one
     device: torch.device | str = "cpu",  # the policy's
-) -> tuple[Tensor, Tensor, Tensor]:  # int64: [rows, tokens] ids; of each sampled token, the place of the state that predicts it, and the token
+) -> tuple[
+    Tensor, Tensor, Tensor
+]:  # int64: [rows, tokens] ids; of each sampled token, the place of the state that predicts it, and the token
     "Put rows into one rectangle, padded on the right."
     width = max(len(row.ids) for row in rows)
-    def padded(values, dtype): return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
+
+    def padded(values, dtype):
+        return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
+
     ids, sampled = padded([row.ids for row in rows], torch.long), padded([row.sampled for row in rows], torch.bool)
     return ids, places_before(sampled), ids[sampled]
 
+
 class MicroBatch:
     "Rows in the layout of the network, and their sampled tokens laid out flat."
+
     def __init__(
         self,
         rows: list[Row],  # at least one, with sampled tokens
@@ -136,7 +167,10 @@ class MicroBatch:
     ):
         self.rows, self.real = rows, real
         at = [(n, i) for n, row in enumerate(rows) for i, sampled in enumerate(row.sampled) if sampled]
-        def tensor(values, dtype=torch.float32): return torch.tensor(values, dtype=dtype, device=device)
+
+        def tensor(values, dtype=torch.float32):
+            return torch.tensor(values, dtype=dtype, device=device)
+
         self.row = tensor([n for n, _ in at], torch.long)
         self.logp_sampler = tensor([rows[n].logprobs[i] for n, i in at])
         self.weight = tensor(weights)[self.row]
@@ -145,22 +179,33 @@ class MicroBatch:
         self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
         self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it if rows shared nothing
         self.logp_old: Tensor | None = None  # set by the first pass
-        def of_rows(values): return None if values[0] is None else torch.cat(values).to(device, torch.float32)
+
+        def of_rows(values):
+            return None if values[0] is None else torch.cat(values).to(device, torch.float32)
+
         self.advantage = of_rows([row.advantage for row in rows])
         self.values_old = of_rows([row.played.values for row in rows])  # before the step, if there is a value head
         self.returns = of_rows([row.played.returns for row in rows])
-        self.logp_ref = of_rows([row.logp_ref for row in rows])  # otherwise set by the reference pass, if the loss has a KL term
+        self.logp_ref = of_rows(
+            [row.logp_ref for row in rows]
+        )  # otherwise set by the reference pass, if the loss has a KL term
 
     def score(
         self,
         causal: nn.Module,  # a causal language model
         temperature: float,  # the sampler's
-    ) -> tuple[Tensor, Tensor, Tensor | None]:  # logprobs, entropies and values of the sampled tokens; None without a value head
+    ) -> tuple[
+        Tensor, Tensor, Tensor | None
+    ]:  # logprobs, entropies and values of the sampled tokens; None without a value head
         "Run the rows through the network."
-        if self.tree is None: hidden, targets = sampled_hidden(causal, *self.padded[:2]), self.padded[2]
-        else: hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
+        if self.tree is None:
+            hidden, targets = sampled_hidden(causal, *self.padded[:2]), self.padded[2]
+        else:
+            hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
         head = getattr(causal, "value_head", None)
-        return *token_logprobs(hidden, Policy.head(causal), targets, temperature), None if head is None else estimate_values(head, hidden)
+        return *token_logprobs(
+            hidden, Policy.head(causal), targets, temperature
+        ), None if head is None else estimate_values(head, hidden)
 
     def by_row(
         self,
@@ -179,14 +224,18 @@ def divide(
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
     "Divide a batch into micro-batches."
     ids, sampled = [row.ids for row in rows], [row.sampled for row in rows]
-    def packed(budget): return pack_tree(ids, sampled, budget) if share else pack([len(row) for row in ids], budget)
+
+    def packed(budget):
+        return pack_tree(ids, sampled, budget) if share else pack([len(row) for row in ids], budget)
+
     parts = packed(budget)
     budget = min(budget, sum(len(row) for row in ids))
     while len(parts) < min(ranks, len(rows)) and budget > 1:
         budget = budget * 3 // 4
         parts = packed(budget)
     size = most or max(map(len, parts), default=1)
-    return [part[first:first + size] for part in parts for first in range(0, len(part), size)]
+    return [part[first : first + size] for part in parts for first in range(0, len(part), size)]
+
 
 def micro_batches(
     rows: list[Row],  # of the whole batch, with sampled tokens
@@ -198,7 +247,9 @@ def micro_batches(
     ranks: int = 1,  # number of processes
 ) -> list[MicroBatch]:  # as many in every process
     "The micro-batches of this process."
-    mine = [MicroBatch([rows[i] for i in part], [weights[i] for i in part], device, share) for part in parts[rank::ranks]]
+    mine = [
+        MicroBatch([rows[i] for i in part], [weights[i] for i in part], device, share) for part in parts[rank::ranks]
+    ]
     while len(mine) < -(-len(parts) // ranks):
         shortest = min((rows[i] for part in parts for i in part), key=lambda row: len(row.ids))
         mine.append(MicroBatch([shortest], [0.0], device, share, real=False))
@@ -211,21 +262,26 @@ def on_processor(
     "Copy numbers from their device all at once, because a GPU is waited for at every copy."
     return dict(zip(found, torch.stack([value.float() for value in found.values()]).cpu()))
 
+
 def add_up(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, as `policy_loss` gives them
     tokens: int,  # sampled tokens of the whole batch
     updates: int = 1,  # that the micro-batches belong to
 ) -> dict[str, float]:
     "Statistics of a pass from those of its micro-batches."
+
     def combined(name):
         values = torch.stack([s[name] for s in statistics])
-        if name.endswith("_max"): return values.max().item()
+        if name.endswith("_max"):
+            return values.max().item()
         return values.sum().item() / (updates if name.endswith("loss") else tokens)
+
     return {name: combined(name) for name in statistics[0]}
 
 # %% ../../nbs/08_train/04_learner.ipynb #225dc92d
 class Pass:
     "Gradients over a whole batch, and updates with them."
+
     def __init__(
         self,
         policy: Policy,  # changed in place
@@ -234,47 +290,72 @@ class Pass:
         temperature: float = 1.0,  # the sampler's
         world: World | None = None,  # the processes that share the batch; None: this one alone
     ):
-        self.policy, self.optimizer, self.cfg, self.temperature, self.world = policy, optimizer, cfg, temperature, world or World()
+        self.policy, self.optimizer, self.cfg, self.temperature, self.world = (
+            policy,
+            optimizer,
+            cfg,
+            temperature,
+            world or World(),
+        )
         self.loss = find_loss(cfg.loss, cfg.clip_low, cfg.clip_high, cfg.dual_clip)
         policy.autocast(cfg.autocast)  # raises if the setting is unknown
 
     def score(self, b: MicroBatch, causal: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
         "Logprobs, entropies and values of a micro-batch under a causal model, in the precision of the settings."
         again = self.cfg.gradient_checkpointing and torch.is_grad_enabled()
-        with self.policy.autocast(self.cfg.autocast), recomputing(causal) if again else nullcontext(): return b.score(causal, self.temperature)
+        with self.policy.autocast(self.cfg.autocast), recomputing(causal) if again else nullcontext():
+            return b.score(causal, self.temperature)
 
     def score_reference(self, batches: list[MicroBatch]):
         "Score the batch under the reference."
         with torch.no_grad(), self.policy.reference() as causal:
-            for b in batches: b.logp_ref = self.policy.run(lambda _, b=b: self.score(b, causal))[0]
+            for b in batches:
+                b.logp_ref = self.policy.run(lambda _, b=b: self.score(b, causal))[0]
 
     def score_old(self, batches: list[MicroBatch]):
         "Score the batch under the weights before an update."
         with torch.no_grad():
-            for b in batches: b.logp_old = self.policy.run(lambda causal, b=b: self.score(b, causal))[0]
+            for b in batches:
+                b.logp_old = self.policy.run(lambda causal, b=b: self.score(b, causal))[0]
 
     def score_first(
         self,
         batches: list[MicroBatch],  # of rows whose advantages are still to be computed; the same in all processes
     ):
-        "Give the rows what their advantages need of the model: the value head's estimates, and the KL penalty taken off their rewards."
+        """Give the rows what their advantages need of the model: the value head's estimates, and the KL penalty taken
+        off their rewards."""
         cfg, in_reward = self.cfg, self.cfg.kl and self.cfg.kl_in == "reward"
-        if in_reward: self.score_reference(batches)
+        if in_reward:
+            self.score_reference(batches)
         for b in batches:
-            with torch.no_grad(): logp, _, values = self.policy.run(lambda causal, b=b: self.score(b, causal))
+            with torch.no_grad():
+                logp, _, values = self.policy.run(lambda causal, b=b: self.score(b, causal))
             if values is not None:
-                for row, found in zip(b.rows, b.by_row(values)): row.played.values = found
-            if not in_reward: continue
+                for row, found in zip(b.rows, b.by_row(values)):
+                    row.played.values = found
+            if not in_reward:
+                continue
             penalty = cfg.kl * kl_estimate(cfg.kl_estimator, logp, b.logp_ref)
-            for row, found, reference in zip(b.rows, b.by_row(penalty), b.by_row(b.logp_ref)): row.played, row.logp_ref = row.played.less(found), reference
+            for row, found, reference in zip(b.rows, b.by_row(penalty), b.by_row(b.logp_ref)):
+                row.played, row.logp_ref = row.played.less(found), reference
 
     def add_gradient(self, b: MicroBatch, tokens_in_update: int, last: bool = True) -> dict[str, Tensor]:
         "Add a micro-batch's gradient, the last one of an update or not; returns its statistics."
         cfg = self.cfg
         logp, entropy, values = self.policy.run(lambda causal: self.score(b, causal))
-        if b.logp_old is None: b.logp_old = logp.detach()
+        if b.logp_old is None:
+            b.logp_old = logp.detach()
         tokens = Tokens(logp, b.logp_old, b.advantage, b.row, b.logp_sampler, b.logp_ref, entropy)
-        loss, statistics = policy_loss(tokens, b.weight, self.loss, cfg.kl if cfg.kl_in == "loss" else 0.0, cfg.entropy, cfg.tis_cap, cfg.tis_mode, cfg.kl_estimator)
+        loss, statistics = policy_loss(
+            tokens,
+            b.weight,
+            self.loss,
+            cfg.kl if cfg.kl_in == "loss" else 0.0,
+            cfg.entropy,
+            cfg.tis_cap,
+            cfg.tis_mode,
+            cfg.kl_estimator,
+        )
         if b.returns is not None:
             of_values = value_loss(values, b.values_old, b.returns, cfg.value_clip).sum() / tokens_in_update * b.real
             loss, statistics["value_loss"] = loss + cfg.value_loss * of_values, of_values.detach()
@@ -289,15 +370,26 @@ class Pass:
             tokens = sum(self.world.gather(sum(len(b.row) for b in batches if b.real)))
             for b in batches:
                 found = self.add_gradient(b, tokens, last=b is batches[-1])
-                if b.real: statistics.append((len(b.row), found))
+                if b.real:
+                    statistics.append((len(b.row), found))
             norms.append(self.optimizer.update())
         together = sum(self.world.gather([(n, on_processor(found)) for n, found in statistics]), [])
         combined = add_up([found for _, found in together], sum(n for n, _ in together), len(updates))
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
 
 # %% ../../nbs/08_train/04_learner.ipynb #6750e616
-FIRST_PASS = ("loss", "policy_loss", "value_loss", "kl", "entropy", "tis", "sampler_gap", "sampler_gap_max")  # before the weights move
+FIRST_PASS = (
+    "loss",
+    "policy_loss",
+    "value_loss",
+    "kl",
+    "entropy",
+    "tis",
+    "sampler_gap",
+    "sampler_gap_max",
+)  # before the weights move
 LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the weights moved
+
 
 def count_tokens(
     batches: list[MicroBatch],  # of the step
@@ -312,17 +404,19 @@ def count_tokens(
         "rows": sum(len(b.rows) for b in real),
     }
 
+
 def pass_metrics(
     passes: list[dict[str, float]],  # statistics of each pass
     counts: dict[str, int],  # of the tokens of the step
 ) -> dict[str, float]:
     "The metrics of a step's passes; without a pass, only the token counts."
-    if not passes: return counts
+    if not passes:
+        return counts
     first, last = passes[0], passes[-1]
     return {
         **{name: first[name] for name in FIRST_PASS if name in first},
         **{name: last[name] for name in LAST_PASS},
-        "ratio_std": math.sqrt(max(last["ratio_spread"] - (last["ratio"] - 1)**2, 0.0)),
+        "ratio_std": math.sqrt(max(last["ratio_spread"] - (last["ratio"] - 1) ** 2, 0.0)),
         "ratio_first_pass_max_deviation": first["ratio_deviation_max"],
         "ratio_last_pass_max_deviation": last["ratio_deviation_max"],
         "skipped": sum(p["skipped"] for p in passes),
@@ -343,13 +437,17 @@ def deferred_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)  # the next interrupt is raised at once
 
     signal.signal(signal.SIGINT, defer)
-    try: yield
-    finally: signal.signal(signal.SIGINT, before)
-    for event in pending: before(*event)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    for event in pending:
+        before(*event)
 
 # %% ../../nbs/08_train/04_learner.ipynb #273d756d
 class Learner:
     "GRPO on the trajectories of one step at a time."
+
     def __init__(
         self,
         policy: Policy,  # improved in place
@@ -362,15 +460,26 @@ class Learner:
         advantages([], advantage_kind(cfg))  # raises if the kind is unknown
         self.policy, self.cfg, self.max_tokens, self.seed = policy, cfg, max_tokens, seed
         self.world = world or World()
-        if advantage_kind(cfg) in WITH_VALUES: policy.add_value_head()
+        if advantage_kind(cfg) in WITH_VALUES:
+            policy.add_value_head()
         self.optimizer = open_optimizer(policy, cfg)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world)
         self.steps_done = 0
-        policy.model.eval()   # no dropout: the ratio would not be 1
+        policy.model.eval()  # no dropout: the ratio would not be 1
         reason = why_not(policy.model)
         self.share = not reason
-        if reason: warnings.warn(f"The learner computes the prompt of every row: {policy.name or 'the model'} cannot share prompts, because {reason}.", stacklevel=2)
-        if cfg.kl: policy.keep_reference("frozen" if cfg.reference == "auto" and cfg.warmstart_steps else cfg.reference)  # a warmed-up adapter is part of its reference
+        if reason:
+            warnings.warn(
+                (
+                    f"The learner computes the prompt of every row: {policy.name or 'the model'} cannot share "
+                    f"prompts, because {reason}."
+                ),
+                stacklevel=2,
+            )
+        if cfg.kl:
+            policy.keep_reference(
+                "frozen" if cfg.reference == "auto" and cfg.warmstart_steps else cfg.reference
+            )  # a warmed-up adapter is part of its reference
 
     def step(
         self,
@@ -383,16 +492,24 @@ class Learner:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done)
             updates = self.lay_out(groups, generator)
             batches = sum(updates, [])
-            if cfg.kl and cfg.kl_in == "loss": self.run_pass.score_reference(batches)
+            if cfg.kl and cfg.kl_in == "loss":
+                self.run_pass.score_reference(batches)
             before = self.policy.first_numbers()
-            if cfg.perturb_std or len(updates) > 1: self.run_pass.score_old(batches)
-            if cfg.perturb_std: self.policy.perturb(cfg.perturb_std, generator)
+            if cfg.perturb_std or len(updates) > 1:
+                self.run_pass.score_old(batches)
+            if cfg.perturb_std:
+                self.policy.perturb(cfg.perturb_std, generator)
             passes = self.run_passes(updates)
         changed = [(a != b).any() for a, b in zip(before, self.policy.first_numbers())]
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
         counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
-        metrics = {**summarise(groups), "lr": rate, "weights_moved": sum(moved) / max(len(moved), 1), **pass_metrics(passes, counts)}
+        metrics = {
+            **summarise(groups),
+            "lr": rate,
+            "weights_moved": sum(moved) / max(len(moved), 1),
+            **pass_metrics(passes, counts),
+        }
         return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
 
     def lay_out(
@@ -406,23 +523,41 @@ class Learner:
         rows = sum(by_group, [])
         if advantage_kind(cfg) in WITH_VALUES or cfg.kl and cfg.kl_in == "reward":
             scored = [row for row in rows if any(row.sampled)]
-            self.run_pass.score_first(micro_batches(scored, [0.0] * len(scored), divide(scored, cfg.token_budget, cfg.micro_batch, self.share), device, self.share))
+            self.run_pass.score_first(
+                micro_batches(
+                    scored,
+                    [0.0] * len(scored),
+                    divide(scored, cfg.token_budget, cfg.micro_batch, self.share),
+                    device,
+                    self.share,
+                )
+            )
         give_advantages(by_group, cfg, generator)
         valid = [t for group in groups for t in group if t.outcome.reward is not None]
-        weights = token_weights(self.run_pass.loss.weights, [row.tokens for row in rows], sum(self.max_tokens - t.prompt_len for t in valid)).tolist()
+        weights = token_weights(
+            self.run_pass.loss.weights, [row.tokens for row in rows], sum(self.max_tokens - t.prompt_len for t in valid)
+        ).tolist()
         learnt = [(row, weight) for row, weight in zip(rows, weights) if row.tokens]
         return self.updates([row for row, _ in learnt], [weight for _, weight in learnt], generator)
 
     def updates(self, rows: list[Row], weights: list[float], generator: torch.Generator) -> list[list[MicroBatch]]:
-        "One update, or several of `accumulation` micro-batches of all processes, each with the weight that one would have."
+        """One update, or several of `accumulation` micro-batches of all processes, each with the weight that one would
+        have."""
         cfg, world = self.cfg, self.world
         parts = divide(rows, cfg.token_budget, cfg.micro_batch, self.share, 1 if cfg.accumulation else world.size)
-        def lay(update, weights): return micro_batches(rows, weights, update, self.policy.device, self.share, world.rank, world.size)
-        if not cfg.accumulation or cfg.accumulation >= len(parts): return [lay(parts, weights)] if parts else []
+
+        def lay(update, weights):
+            return micro_batches(rows, weights, update, self.policy.device, self.share, world.rank, world.size)
+
+        if not cfg.accumulation or cfg.accumulation >= len(parts):
+            return [lay(parts, weights)] if parts else []
         parts, out = [parts[i] for i in torch.randperm(len(parts), generator=generator).tolist()], []
-        def weight_of(parts): return sum(weights[i] * rows[i].tokens for part in parts for i in part)
+
+        def weight_of(parts):
+            return sum(weights[i] * rows[i].tokens for part in parts for i in part)
+
         for first in range(0, len(parts), cfg.accumulation):
-            update = parts[first:first + cfg.accumulation]
+            update = parts[first : first + cfg.accumulation]
             larger = weight_of(parts) / weight_of(update)
             out.append(lay(update, [weight * larger for weight in weights]))
         return out
@@ -431,9 +566,11 @@ class Learner:
         "Run all passes; a step that breaks off after the first of them is counted, because the weights have moved."
         done = []
         try:
-            for _ in range(self.cfg.passes if updates else 0): done.append(self.run_pass(updates))
+            for _ in range(self.cfg.passes if updates else 0):
+                done.append(self.run_pass(updates))
         except BaseException:
-            if done: self.count_step()
+            if done:
+                self.count_step()
             raise
         self.count_step()
         return done
@@ -442,4 +579,5 @@ class Learner:
         "Count the step and the new version of the weights; move the reference if that is due."
         self.steps_done += 1
         self.policy.version += 1
-        if self.cfg.reference == "ema" and self.steps_done % self.cfg.reference_every == 0: self.policy.move_reference(self.cfg.reference_mix)
+        if self.cfg.reference == "ema" and self.steps_done % self.cfg.reference_every == 0:
+            self.policy.move_reference(self.cfg.reference_mix)

@@ -20,6 +20,7 @@ from ..config import TrainConfig
 @dataclass
 class Tokens:
     "The sampled tokens of a micro-batch, flat: every tensor is `[n]`."
+
     logp: Tensor  # under the current policy; carries the gradient
     logp_old: Tensor  # under the policy at the start of the update
     advantage: Tensor  # of the token
@@ -42,6 +43,7 @@ def _clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float
         ratio = ratio.clamp(max=max(dual, 1 + high))
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage), clipped.detach()
 
+
 def ppo_clip(
     t: Tokens,  # sampled tokens
     low: float = 0.2,  # the ratio may fall to 1 - low
@@ -56,6 +58,7 @@ def sum_rows(t: Tokens, x: Tensor) -> Tensor:  # [n] of each token -> [rows]
     "Sum over the tokens of each row."
     return x.new_zeros(int(t.row.max()) + 1).index_add(0, t.row, x)
 
+
 def gspo(t: Tokens, low: float = 3e-4, high: float = 4e-4, dual: float = 0.0) -> tuple[Tensor, Tensor]:
     "The clipped surrogate with one ratio a row."
     mean = sum_rows(t, t.log_ratio) / sum_rows(t, torch.ones_like(t.logp)).clamp(min=1)
@@ -69,16 +72,26 @@ def cispo(t: Tokens, low: float = 1.0, high: float = 4.0, dual: float = 0.0) -> 
     return -clipped * t.advantage * t.logp, clipped != ratio
 
 # %% ../../nbs/08_train/01_loss.ipynb #71113120
-def by_tokens(lengths: Tensor, constant: int) -> Tensor: return torch.ones_like(lengths) / lengths.sum().clamp(min=1)
-def by_rows(lengths: Tensor, constant: int) -> Tensor: return 1 / (lengths.clamp(min=1) * len(lengths))
-def fixed(lengths: Tensor, constant: int) -> Tensor: return torch.full_like(lengths, 1 / max(constant, 1))
+def by_tokens(lengths: Tensor, constant: int) -> Tensor:
+    return torch.ones_like(lengths) / lengths.sum().clamp(min=1)
+
+
+def by_rows(lengths: Tensor, constant: int) -> Tensor:
+    return 1 / (lengths.clamp(min=1) * len(lengths))
+
+
+def fixed(lengths: Tensor, constant: int) -> Tensor:
+    return torch.full_like(lengths, 1 / max(constant, 1))
+
 
 WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {"tokens": by_tokens, "rows": by_rows, "fixed": fixed}
+
 
 def token_weights(
     how: str,  # a key of `WEIGHTS`
     lengths: list[int],  # sampled tokens of every row of the batch
-    constant: int = 1,  # tokens that all valid episodes, with or without a row, might have had after their prompts; used by "fixed"
+    # tokens that all valid episodes, with or without a row, might have had after their prompts; used by "fixed"
+    constant: int = 1,
 ) -> Tensor:  # [rows] float32: the weight of one token of that row
     "The weight of one token of each row in the batch's loss."
     return WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), constant)
@@ -87,7 +100,10 @@ def token_weights(
 @dataclass(frozen=True)
 class Loss:
     "A token function, how a batch of its tokens is averaged, and where it clips."
-    function: Callable[[Tokens, float, float, float], tuple[Tensor, Tensor]]  # tokens, low, high, dual -> loss of each, whether clipped
+
+    function: Callable[
+        [Tokens, float, float, float], tuple[Tensor, Tensor]
+    ]  # tokens, low, high, dual -> loss of each, whether clipped
     weights: str = "tokens"  # key of `WEIGHTS`
     low: float = 0.2  # the ratio may fall to 1 - low
     high: float = 0.2  # and rise to 1 + high
@@ -97,6 +113,7 @@ class Loss:
     def __call__(self, t: Tokens) -> tuple[Tensor, Tensor]:
         "The function at its bounds."
         return self.function(t, self.low, self.high, self.dual)
+
 
 LOSSES: dict[str, Loss] = {
     "ppo_clip": Loss(ppo_clip),
@@ -108,6 +125,7 @@ LOSSES: dict[str, Loss] = {
     "cispo": Loss(cispo, low=1.0, high=4.0),
 }
 
+
 def find_loss(
     name: str,  # a key of `LOSSES`
     low: float | None = None,  # replaces the loss's own bound
@@ -115,10 +133,15 @@ def find_loss(
     dual: float | None = None,  # replaces the loss's own bound
 ) -> Loss:
     "Look a loss up; `ValueError` names the losses."
-    if name not in LOSSES: raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
-    if name == "cispo" and dual: raise ValueError("The loss cispo has no dual clip, because it bounds every ratio from above; leave train.dual_clip out.")
+    if name not in LOSSES:
+        raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
+    if name == "cispo" and dual:
+        raise ValueError(
+            "The loss cispo has no dual clip, because it bounds every ratio from above; leave train.dual_clip out."
+        )
     bounds = dict(low=low, high=high, dual=dual)
     return replace(LOSSES[name], **{k: v for k, v in bounds.items() if v is not None})
+
 
 def advantage_kind(
     cfg: TrainConfig,  # loss and advantage
@@ -127,11 +150,20 @@ def advantage_kind(
     return find_loss(cfg.loss).advantage if cfg.advantage == "auto" else cfg.advantage
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
-def k1(d: Tensor) -> Tensor: return -d
-def k2(d: Tensor) -> Tensor: return d.square() / 2
-def k3(d: Tensor) -> Tensor: return d.exp() - d - 1
+def k1(d: Tensor) -> Tensor:
+    return -d
+
+
+def k2(d: Tensor) -> Tensor:
+    return d.square() / 2
+
+
+def k3(d: Tensor) -> Tensor:
+    return d.exp() - d - 1
+
 
 KL: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+
 
 def kl_estimate(
     how: str,  # a key of `KL`
@@ -148,9 +180,11 @@ def importance_weight(
     mode: str = "token_truncate",  # token_truncate | token_mask | sequence_truncate | sequence_mask
 ) -> Tensor:  # [n] from 0 to cap
     "`min(exp(logp_old - logp_sampler), cap)`, or with sums over the row, or 0 instead of the cap."
-    if t.logp_sampler is None or not cap: return torch.ones_like(t.logp_old)
+    if t.logp_sampler is None or not cap:
+        return torch.ones_like(t.logp_old)
     gap = (t.logp_old - t.logp_sampler).detach()
-    if mode.startswith("sequence"): gap = sum_rows(t, gap)[t.row]
+    if mode.startswith("sequence"):
+        gap = sum_rows(t, gap)[t.row]
     weight = gap.clamp(-20, 20).exp()
     return weight.where(weight <= cap, 0.0) if mode.endswith("mask") else weight.clamp(max=cap)
 
@@ -173,14 +207,24 @@ def policy_loss(
     if t.logp_ref is not None:
         divergence = kl_estimate(kl_estimator, t.logp, t.logp_ref)
         total, distance = total + kl * (divergence * weight).sum(), divergence.sum()
-    if entropy: total = total - entropy * (t.entropy * weight).sum()
+    if entropy:
+        total = total - entropy * (t.entropy * weight).sum()
     return total, dict(policy_loss=policy.detach(), kl=distance.detach(), **_statistics(t, tis, clipped))
+
 
 def _statistics(t: Tokens, tis: Tensor, clipped: Tensor) -> dict[str, Tensor]:
     "Sums over tokens, and maxima where the name ends in _max."
     with torch.no_grad():
         ratio = t.log_ratio.exp()
         gap = (t.logp_old - t.logp_sampler).abs() if t.logp_sampler is not None else torch.zeros_like(ratio)
-        return dict(ratio=ratio.sum(), ratio_spread=(ratio - 1).square().sum(), ratio_max=ratio.max(), ratio_deviation_max=(ratio - 1).abs().max(), clip_fraction=clipped.float().sum(),
-                    tis=tis.sum(), sampler_gap=gap.sum(), sampler_gap_max=gap.max(),
-                    entropy=t.entropy.detach().sum() if t.entropy is not None else ratio.new_zeros(()))
+        return dict(
+            ratio=ratio.sum(),
+            ratio_spread=(ratio - 1).square().sum(),
+            ratio_max=ratio.max(),
+            ratio_deviation_max=(ratio - 1).abs().max(),
+            clip_fraction=clipped.float().sum(),
+            tis=tis.sum(),
+            sampler_gap=gap.sum(),
+            sampler_gap_max=gap.max(),
+            entropy=t.entropy.detach().sum() if t.entropy is not None else ratio.new_zeros(()),
+        )

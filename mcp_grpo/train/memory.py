@@ -29,6 +29,7 @@ from .loss import advantage_kind
 # %% ../../nbs/08_train/10_memory.ipynb #3a223509
 class LiveBytes(TorchDispatchMode):
     "Counts, inside, the bytes of the tensors that are alive, and the most that were at once."
+
     def __init__(self):
         super().__init__()
         self.now, self.most, self._held = 0, 0, set()
@@ -37,7 +38,8 @@ class LiveBytes(TorchDispatchMode):
         "Count tensors, each storage once."
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            if storage._cdata in self._held: continue
+            if storage._cdata in self._held:
+                continue
             self._held.add(storage._cdata)
             self.now += storage.nbytes()
             weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
@@ -60,13 +62,17 @@ def make_fake(
 ) -> nn.Module:  # the same model
     "Give a model weights and buffers of its shapes, without content."
     made = {}
+
     def fake(x):
         if id(x) not in made:
-            with mode: empty = torch.empty(x.shape, dtype=x.dtype, device=device)
+            with mode:
+                empty = torch.empty(x.shape, dtype=x.dtype, device=device)
             made[id(x)] = nn.Parameter(empty, x.requires_grad) if isinstance(x, nn.Parameter) else empty
         return made[id(x)]
+
     for module in model.modules():
-        for kind in (module._parameters, module._buffers): kind.update({name: fake(x) for name, x in kind.items() if x is not None})
+        for kind in (module._parameters, module._buffers):
+            kind.update({name: fake(x) for name, x in kind.items() if x is not None})
     return model
 
 # %% ../../nbs/08_train/10_memory.ipynb #99dc0493
@@ -80,17 +86,26 @@ def largest_micro_batch(
     "The largest micro-batch that a run may have."
     longest, samples = cfg.rollout.max_tokens, cfg.rollout.samples
     prompt = prompt or longest // 2
-    if not 0 < prompt < longest: raise ConfigError(f"A prompt of {prompt} tokens leaves nothing to sample in an episode of {longest} (rollout.max_tokens).")
+    if not 0 < prompt < longest:
+        raise ConfigError(
+            f"A prompt of {prompt} tokens leaves nothing to sample in an episode of {longest} (rollout.max_tokens)."
+        )
     n = longest - prompt
     groups = min(cfg.train.tasks_per_step, cfg.train.token_budget // (prompt + samples * n) + 1)
+
     def row(task: int, sample: int) -> Row:
         values = torch.zeros(n, dtype=torch.float64) if advantage_kind(cfg.train) in WITH_VALUES else None
         played = Played(0.0, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.long), values, values)
         ids = [(task + (i >= prompt) * sample + i) % vocabulary for i in range(longest)]
         return Row(ids, [0] * prompt + [1] * n, [0.0] * longest, played, advantage=torch.zeros(n, dtype=torch.float64))
+
     rows = [row(task, sample) for task in range(groups) for sample in range(samples)]
-    made = [MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share) for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)]
+    made = [
+        MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share)
+        for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)
+    ]
     return max(made, key=lambda b: b.tokens)
+
 
 def make_batch_fake(
     batch: MicroBatch,  # changed in place
@@ -99,15 +114,21 @@ def make_batch_fake(
 ) -> None:
     "Replace the tensors of a micro-batch by fake ones."
     parts = [batch, *([batch.tree, *batch.tree.chunks] if batch.tree else [])]
+
     def fake(x):
-        with mode: return torch.empty(x.shape, dtype=x.dtype, device=device)
-    for part in parts: vars(part).update({name: fake(x) for name, x in vars(part).items() if isinstance(x, Tensor)})
-    if batch.padded: batch.padded = tuple(map(fake, batch.padded))
+        with mode:
+            return torch.empty(x.shape, dtype=x.dtype, device=device)
+
+    for part in parts:
+        vars(part).update({name: fake(x) for name, x in vars(part).items() if isinstance(x, Tensor)})
+    if batch.padded:
+        batch.padded = tuple(map(fake, batch.padded))
 
 # %% ../../nbs/08_train/10_memory.ipynb #8b34c219
 @dataclass(frozen=True)
 class Memory:
     "What a run takes, in bytes, by part."
+
     weights: int  # of the policy, with its adapter
     optimizer: int  # its state
     reference: int  # weights that the KL is measured to
@@ -127,9 +148,17 @@ class Memory:
         return self.kept + (max(self.sampling, self.update) if self.lends else self.sampling + self.update)
 
     def __str__(self) -> str:
-        parts = {"weights": self.weights, "optimizer": self.optimizer, "reference": self.reference, "copy for sampling": self.copy,
-                 "update": self.update, "sampling": self.sampling}
-        return f"{in_words(self.peak)} ({', '.join(f'{name} {in_words(size)}' for name, size in parts.items() if size)})"
+        parts = {
+            "weights": self.weights,
+            "optimizer": self.optimizer,
+            "reference": self.reference,
+            "copy for sampling": self.copy,
+            "update": self.update,
+            "sampling": self.sampling,
+        }
+        return (
+            f"{in_words(self.peak)} ({', '.join(f'{name} {in_words(size)}' for name, size in parts.items() if size)})"
+        )
 
 
 def in_words(size: int) -> str:
@@ -151,20 +180,27 @@ def trace_update(
 
 # %% ../../nbs/08_train/10_memory.ipynb #5f1fdd23
 def packed_bytes(n: int) -> int:
-    "The bytes of n weights in NF4 with double quantisation (QLoRA, Dettmers and others 2023): blocks of 64, whose scales are in blocks of 256."
+    """The bytes of n weights in NF4 with double quantisation (QLoRA, Dettmers and others 2023): blocks of 64, whose
+    scales are in blocks of 256."""
     scales = -(-n // 64)
     return -(-n // 2) + scales + 4 * -(-scales // 256)
 
+
 EIGHT_BIT = ("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit")
+
 
 def eight_bit_state(parameters: Iterable[Tensor]) -> int:
     "The bytes of AdamW's two means in 8 bits (Dettmers and others 2022), for the parameters that it changes."
     return sum(2 * n + 8 * -(-n // 256) if n >= 4096 else 8 * n for n in (p.numel() for p in parameters))
 
+
 def packed_layers(causal: nn.Module) -> list[Tensor]:
     "The matrices that bitsandbytes packs: all linear layers but the output and what is trained."
     head = causal.get_output_embeddings()
-    return [m.weight for m in causal.modules() if isinstance(m, nn.Linear) and m is not head and not m.weight.requires_grad]
+    return [
+        m.weight for m in causal.modules() if isinstance(m, nn.Linear) and m is not head and not m.weight.requires_grad
+    ]
+
 
 def sampling_bytes(
     cfg: Config,  # sections `rollout` and `train`
@@ -175,13 +211,16 @@ def sampling_bytes(
 ) -> int:
     "The most that the engine takes in a collection of training; 0 for engines elsewhere."
     r = cfg.rollout
-    if r.engine == "remote": return 0
+    if r.engine == "remote":
+        return 0
     room = r.gpu_memory * (machine.memory if device == "cuda" else 2**32)
-    if r.engine != "hf": return int(room)
+    if r.engine != "hf":
+        return int(room)
     episodes = min(r.num_parallel_envs or cfg.train.tasks_per_step * r.samples, 256)
     slots = min(256, slots_within(room, text, dtype, r.max_tokens)) if device == "cuda" and machine.memory else 256
     table, cache = SlotTable(slots, r.max_tokens), KVCache(text, dtype, "meta")
-    for n in range(1, min(episodes, slots) + 1): table.reserve(n, r.max_tokens)
+    for n in range(1, min(episodes, slots) + 1):
+        table.reserve(n, r.max_tokens)
     cache.reserve(table.slots, table.capacity)
     return cache.kv.nbytes * 3 // 2
 
@@ -197,12 +236,14 @@ def predict_memory(
     dtype, device = getattr(torch, plan.dtype), "cuda" if plan.device == "cuda" and torch.cuda.is_available() else "cpu"
     settings = {"autocast": "bfloat16"} if cfg.train.autocast == "auto" and plan.device == "cuda" else {}
     eight_bit = cfg.train.optimizer in EIGHT_BIT
-    if eight_bit: settings |= {"optimizer": "adamw_torch_fused", "optimizer_args": {}}
+    if eight_bit:
+        settings |= {"optimizer": "adamw_torch_fused", "optimizer_args": {}}
     train = cfg.train.model_copy(update=settings)
     mode, live = FakeTensorMode(), LiveBytes()
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
-        with torch.device("meta"): model = adapt(AutoModelForCausalLM.from_config(config, dtype=dtype), cfg).eval()
+        with torch.device("meta"):
+            model = adapt(AutoModelForCausalLM.from_config(config, dtype=dtype), cfg).eval()
     policy = Policy(make_fake(model, mode, device))
     try:
         with mode, live:
@@ -214,8 +255,12 @@ def predict_memory(
             make_batch_fake(batch, mode, device)
             state, update = trace_update(learner, batch, live)
     except (RuntimeError, NotImplementedError) as error:
-        raise ConfigError(f"The memory of this run cannot be traced ({str(error).splitlines()[0][:200]}); with train.optimizer=adamw_torch it can, if another optimizer is the reason.") from error
-    if eight_bit: state = eight_bit_state(policy.trainable().values())
+        raise ConfigError(
+            f"The memory of this run cannot be traced ({str(error).splitlines()[0][:200]}); with "
+            "train.optimizer=adamw_torch it can, if another optimizer is the reason."
+        ) from error
+    if eight_bit:
+        state = eight_bit_state(policy.trainable().values())
     if plan.quantization == "nf4":
         packed = packed_layers(policy.causal)
         weights += sum(packed_bytes(w.numel()) - w.numel() * w.itemsize for w in packed)
@@ -241,17 +286,21 @@ def with_settings(
         sections[section] = sections.get(section, getattr(cfg, section)).model_copy(update={field: value})
     return cfg.model_copy(update=sections)
 
+
 def savings(cfg: Config) -> Iterator[dict[str, object]]:
     "Settings that take less and less memory."
     settings, budget, longest = {}, cfg.train.token_budget, cfg.rollout.max_tokens
-    if not cfg.train.gradient_checkpointing: yield (settings := {"train.gradient_checkpointing": True})
+    if not cfg.train.gradient_checkpointing:
+        yield (settings := {"train.gradient_checkpointing": True})
     while budget > longest:
         budget = max(budget // 4, longest)
         yield (settings := settings | {"train.token_budget": budget})
-    if cfg.rollout.engine == "hf": yield (settings := settings | {"rollout.num_parallel_envs": cfg.rollout.samples})
+    if cfg.rollout.engine == "hf":
+        yield (settings := settings | {"rollout.num_parallel_envs": cfg.rollout.samples})
     if cfg.model.weights == "full" and not cfg.parallel.deepspeed:
         yield settings | {"train.optimizer": "adamw_8bit"}
         yield settings | {"model.weights": "lora", "model.quantization": "auto"}
+
 
 def fitting(
     cfg: Config,  # of a run that does not fit
@@ -260,7 +309,8 @@ def fitting(
     "Find settings with which a run fits."
     for settings in savings(cfg):
         found = predict_memory(with_settings(cfg, settings), machine)
-        if found.peak <= machine.memory: return settings, found
+        if found.peak <= machine.memory:
+            return settings, found
     return None
 
 
@@ -270,9 +320,17 @@ def shortage(
     needed: Memory,  # as predicted
 ) -> str:  # empty if the run fits
     "What is missing, and with which settings the run would fit."
-    if needed.peak <= machine.memory: return ""
+    if needed.peak <= machine.memory:
+        return ""
     found = fitting(cfg, machine)
-    advice = "take a smaller model" if found is None else f"with {' '.join(f'{setting}={value}' for setting, value in found[0].items())} it takes {in_words(found[1].peak)}"
+    advice = (
+        "take a smaller model"
+        if found is None
+        else (
+            f"with {' '.join(f'{setting}={value}' for setting, value in found[0].items())} it takes "
+            f"{in_words(found[1].peak)}"
+        )
+    )
     return f"the run takes {needed}, and there are {in_words(machine.memory)}: {advice}"
 
 
@@ -280,10 +338,16 @@ def check_memory(
     cfg: Config,
     machine: Machine | None = None,  # None: this one
 ) -> None:
-    "Refuse a run that a GPU cannot hold before its weights are read, with a `PolicyError` that says with which settings it fits. On a processor, for the packaged model, and for a run of several processes nothing is predicted."
+    """Refuse a run that a GPU cannot hold before its weights are read, with a `PolicyError` that says with which
+    settings it fits. On a processor, for the packaged model, and for a run of several processes nothing is
+    predicted."""
     machine = machine or Machine.here()
     plan = plan_run(cfg, machine)
-    if cfg.model.name == "tiny" or not machine.memory or plan.device != "cuda" or plan.processes: return
-    try: needed = predict_memory(cfg, machine)
-    except ConfigError: return  # it cannot be traced, which is no reason against the run
-    if missing := shortage(cfg, machine, needed): raise PolicyError(f"{missing[0].upper()}{missing[1:]}.")
+    if cfg.model.name == "tiny" or not machine.memory or plan.device != "cuda" or plan.processes:
+        return
+    try:
+        needed = predict_memory(cfg, machine)
+    except ConfigError:
+        return  # it cannot be traced, which is no reason against the run
+    if missing := shortage(cfg, machine, needed):
+        raise PolicyError(f"{missing[0].upper()}{missing[1:]}.")

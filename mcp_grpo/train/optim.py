@@ -23,12 +23,20 @@ def schedule_factor(
 ) -> Callable[[int], float]:  # from a step's number, 0 for the first, to a fraction of the peak rate
     "Look a schedule up. Raises `ConfigError`."
     from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
-    throwaway = torch.optim.SGD([torch.zeros(1)], lr=cfg.lr or 1.0)  # `get_scheduler` asks for one; a lowest rate, such as `min_lr`, becomes a fraction of its rate
+
+    throwaway = torch.optim.SGD(
+        [torch.zeros(1)], lr=cfg.lr or 1.0
+    )  # `get_scheduler` asks for one; a lowest rate, such as `min_lr`, becomes a fraction of its rate
     try:
-        return get_scheduler(cfg.lr_schedule, throwaway, cfg.warmup, max(cfg.steps or 1, 1), cfg.lr_schedule_args).lr_lambdas[0]
+        return get_scheduler(
+            cfg.lr_schedule, throwaway, cfg.warmup, max(cfg.steps or 1, 1), cfg.lr_schedule_args
+        ).lr_lambdas[0]
     except (ValueError, TypeError, AttributeError) as e:
-        raise ConfigError(f"train.lr_schedule is {cfg.lr_schedule!r}, which cannot be used: {str(e).splitlines()[0]}; take linear, constant, cosine or "
-                          "another schedule of transformers, with its settings in train.lr_schedule_args.") from None
+        raise ConfigError(
+            f"train.lr_schedule is {cfg.lr_schedule!r}, which cannot be used: {str(e).splitlines()[0]}; take "
+            "linear, constant, cosine or "
+            "another schedule of transformers, with its settings in train.lr_schedule_args."
+        ) from None
 
 # %% ../../nbs/08_train/03_optim.ipynb #33cf3b35
 def make_optimizer(
@@ -36,28 +44,42 @@ def make_optimizer(
     parameters: list[nn.Parameter],  # what is trained
     head: list[nn.Parameter] = (),  # of a value head, with a rate of its own
 ) -> torch.optim.Optimizer:
-    "An optimizer of transformers by name. Raises `ConfigError` for a name or a setting that does not exist, or a package that is missing."
+    """An optimizer of transformers by name. Raises `ConfigError` for a name or a setting that does not exist, or a
+    package that is missing."""
     decaying = [p for p in parameters if p.ndim > 1 and cfg.weight_decay]
     others = [p for p in parameters if p.ndim < 2 or not cfg.weight_decay]
     parts = [(decaying, cfg.weight_decay, cfg.lr), (others, 0.0, cfg.lr), (list(head), 0.0, cfg.value_lr)]
-    groups = [{"params": params, "weight_decay": decay, "lr": peak, "peak": peak} for params, decay, peak in parts if params]
+    groups = [
+        {"params": params, "weight_decay": decay, "lr": peak, "peak": peak} for params, decay, peak in parts if params
+    ]
     if cfg.optimizer == "adamw_torch_fused" and not cfg.optimizer_args:
         fused = parameters[0].device.type in ("cpu", "cuda")
         return torch.optim.AdamW(groups, lr=cfg.lr, betas=(0.9, 0.999), fused=fused)
     from transformers import Trainer  # slow to import
     from transformers.training_args import OptimizerNames
+
     settings = ",".join(f"{name}={value}" for name, value in cfg.optimizer_args.items())
     try:
-        asked = SimpleNamespace(optim=OptimizerNames(cfg.optimizer), learning_rate=cfg.lr, adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8,
-                                optim_args=settings, optim_target_modules=None)
+        asked = SimpleNamespace(
+            optim=OptimizerNames(cfg.optimizer),
+            learning_rate=cfg.lr,
+            adam_beta1=0.9,
+            adam_beta2=0.999,
+            adam_epsilon=1e-8,
+            optim_args=settings,
+            optim_target_modules=None,
+        )
         kind, options = Trainer.get_optimizer_cls_and_kwargs(asked)
         return kind(groups, **options)
     except (ValueError, TypeError, ImportError, NotImplementedError) as e:
-        raise ConfigError(f"train.optimizer is {cfg.optimizer!r}, which cannot be used: {str(e).splitlines()[0]}") from None
+        raise ConfigError(
+            f"train.optimizer is {cfg.optimizer!r}, which cannot be used: {str(e).splitlines()[0]}"
+        ) from None
 
 # %% ../../nbs/08_train/03_optim.ipynb #b691cfdf
 class Optimizer:
     "Changes the trained parameters of a policy by their gradients, with a learning rate for each step."
+
     def __init__(
         self,
         policy: Policy,  # whose trained parameters it changes
@@ -65,15 +87,20 @@ class Optimizer:
     ):
         self.policy, self.cfg, self.factor = policy, cfg, schedule_factor(cfg)
         head = [p for name, p in policy.trainable().items() if "value_head." in name]
-        self.torch = make_optimizer(cfg, [p for name, p in policy.trainable().items() if "value_head." not in name], head)
-        self.scaler = torch.amp.GradScaler(policy.device.type, enabled=cfg.autocast == "float16" or policy.model.dtype == torch.float16)
+        self.torch = make_optimizer(
+            cfg, [p for name, p in policy.trainable().items() if "value_head." not in name], head
+        )
+        self.scaler = torch.amp.GradScaler(
+            policy.device.type, enabled=cfg.autocast == "float16" or policy.model.dtype == torch.float16
+        )
 
     def set_rate(
         self,
         step: int,  # 0 for the first
     ) -> float:  # the rate
         "Set the learning rate of a step."
-        for group in self.torch.param_groups: group["lr"] = group["peak"] * self.factor(step)
+        for group in self.torch.param_groups:
+            group["lr"] = group["peak"] * self.factor(step)
         return self.cfg.lr * self.factor(step)
 
     def zero_grad(self):
@@ -86,13 +113,15 @@ class Optimizer:
         last: bool = True,  # the update follows
     ):
         "Add the gradient of a loss."
-        if loss.requires_grad: self.scaler.scale(loss).backward()  # otherwise nothing that is trained takes part
+        if loss.requires_grad:
+            self.scaler.scale(loss).backward()  # otherwise nothing that is trained takes part
 
     def update(self) -> float:  # the gradient's norm before it was limited; if it is not finite, nothing was changed
         "Change the weights by their gradients, of which a norm above `grad_clip` is scaled down."
         self.scaler.unscale_(self.torch)
         norm = self.policy.clip_gradient(self.cfg.grad_clip or math.inf)
-        if math.isfinite(norm): self.scaler.step(self.torch)
+        if math.isfinite(norm):
+            self.scaler.step(self.torch)
         self.scaler.update()
         return norm
 
@@ -102,41 +131,82 @@ class Optimizer:
         return [names[p] for group in self.torch.param_groups for p in group["params"]]
 
     def tensors(self) -> dict[str, Tensor]:
-        "The state of every parameter that was updated, such as its two means and the number of its updates, and the scale of a float16 loss."
+        """The state of every parameter that was updated, such as its two means and the number of its updates, and the
+        scale of a float16 loss."""
         names, found = self.names(), {f"scaler.{key}": value for key, value in self.scaler.state_dict().items()}
         for i, values in self.torch.state_dict()["state"].items():
-            packed = [value for value in values.values() if isinstance(value, dict)]  # bitsandbytes puts what it holds in 8 bits into a dictionary of its own
+            packed = [
+                value for value in values.values() if isinstance(value, dict)
+            ]  # bitsandbytes puts what it holds in 8 bits into a dictionary of its own
             for key, value in (pair for part in (values, *packed) for pair in part.items()):
-                if value is not None and not isinstance(value, dict): found[f"state.{names[i]}.{key}"] = value
-        return {name: value.detach().to("cpu", copy=True).contiguous() if isinstance(value, Tensor) else torch.tensor(value) for name, value in found.items()}
+                if value is not None and not isinstance(value, dict):
+                    found[f"state.{names[i]}.{key}"] = value
+        return {
+            name: value.detach().to("cpu", copy=True).contiguous() if isinstance(value, Tensor) else torch.tensor(value)
+            for name, value in found.items()
+        }
 
     def load(
         self,
         tensors: dict[str, Tensor],  # from `tensors`
     ):
         "Load the state of another optimizer of this kind; this one's learning rate and settings stay."
-        def value(tensor): return tensor if tensor.ndim or tensor.dtype.is_floating_point else tensor.item()  # counters of some optimizers are numbers
+
+        def value(tensor):
+            return (
+                tensor if tensor.ndim or tensor.dtype.is_floating_point else tensor.item()
+            )  # counters of some optimizers are numbers
+
         state = {i: {} for i, name in enumerate(self.names())}
         numbers = {name: i for i, name in enumerate(self.names())}
         for name, tensor in tensors.items():
             parameter, key = name.removeprefix("state.").rsplit(".", 1)
-            if name.startswith("state."): state[numbers[parameter]][key] = value(tensor)
-        self.torch.load_state_dict({"state": {i: values for i, values in state.items() if values}, "param_groups": self.torch.state_dict()["param_groups"]})
-        scale = {name.removeprefix("scaler."): tensor.item() for name, tensor in tensors.items() if name.startswith("scaler.")}
-        if scale and self.scaler.is_enabled(): self.scaler.load_state_dict(scale)
+            if name.startswith("state."):
+                state[numbers[parameter]][key] = value(tensor)
+        self.torch.load_state_dict(
+            {
+                "state": {i: values for i, values in state.items() if values},
+                "param_groups": self.torch.state_dict()["param_groups"],
+            }
+        )
+        scale = {
+            name.removeprefix("scaler."): tensor.item()
+            for name, tensor in tensors.items()
+            if name.startswith("scaler.")
+        }
+        if scale and self.scaler.is_enabled():
+            self.scaler.load_state_dict(scale)
+
 
 def check_spread(
     cfg: TrainConfig,  # of a run of several processes
 ) -> None:
     "Refuse what cannot be trained over several processes, with a `ConfigError`."
-    if cfg.optimizer not in ELEMENTWISE: raise ConfigError(f"train.optimizer is {cfg.optimizer!r}, whose state cannot be spread over processes; take one of {', '.join(ELEMENTWISE)}.")
-    if cfg.autocast == "float16": raise ConfigError("train.autocast is 'float16', which DeepSpeed workers do not scale the loss for; take bfloat16.")
-    if cfg.perturb_std: raise ConfigError("train.perturb_std does not work with parallel.deepspeed: set it to 0.")
+    if cfg.optimizer not in ELEMENTWISE:
+        raise ConfigError(
+            f"train.optimizer is {cfg.optimizer!r}, whose state cannot be spread over processes; take one of "
+            f"{', '.join(ELEMENTWISE)}."
+        )
+    if cfg.autocast == "float16":
+        raise ConfigError(
+            "train.autocast is 'float16', which DeepSpeed workers do not scale the loss for; take bfloat16."
+        )
+    if cfg.perturb_std:
+        raise ConfigError("train.perturb_std does not work with parallel.deepspeed: set it to 0.")
 
-ELEMENTWISE = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")  # optimizers that need not know which part of a matrix they have
+
+ELEMENTWISE = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "sgd",
+    "adagrad",
+    "rmsprop",
+)  # optimizers that need not know which part of a matrix they have
+
 
 class ShardedOptimizer(Optimizer):
     "The same over weights that are spread over several processes: DeepSpeed adds up, limits and applies the gradient."
+
     def __init__(self, policy: ShardedPolicy, cfg: TrainConfig):
         check_spread(cfg)
         super().__init__(policy, cfg)
@@ -158,25 +228,38 @@ class ShardedOptimizer(Optimizer):
         return [self.torch.state[flat] for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat]
 
     def tensors(self) -> dict[str, Tensor]:
-        "This process's share of the state: whole tensors of every n-th parameter, by the names that one process would give them."
+        """This process's share of the state: whole tensors of every n-th parameter, by the names that one process would
+        give them."""
         from deepspeed.utils import safe_get_full_optimizer_state
+
         state, mine, found = self.states()[0], self.policy.mine(), {}
         for key, value in state.items():
             for name, p in self.policy.trainable().items():
-                whole = safe_get_full_optimizer_state(p, key).reshape(p.ds_shape) if value.ndim else value  # a collective
-                if name in mine: found[f"state.{name}.{key}"] = whole.detach().cpu().clone()
+                whole = (
+                    safe_get_full_optimizer_state(p, key).reshape(p.ds_shape) if value.ndim else value
+                )  # a collective
+                if name in mine:
+                    found[f"state.{name}.{key}"] = whole.detach().cpu().clone()
         return found
 
     def load(self, tensors: dict[str, Tensor]):
         "Load the state of another optimizer of this kind, of one process or of many."
         from deepspeed.utils import safe_set_local_optimizer_state
+
         first = next(iter(self.policy.trainable()))
         keys = {name.rsplit(".", 1)[1]: value for name, value in tensors.items() if name.startswith(f"state.{first}.")}
         fused = self.torch.param_groups[0].get("fused")  # counts its updates on its device
         for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat:
-            self.torch.state[flat] = {key: torch.zeros_like(flat) if value.ndim else value.to(flat.device if fused else "cpu", copy=True) for key, value in keys.items()}
+            self.torch.state[flat] = {
+                key: torch.zeros_like(flat) if value.ndim else value.to(flat.device if fused else "cpu", copy=True)
+                for key, value in keys.items()
+            }
         for key in [key for key, value in keys.items() if value.ndim]:
-            for name, p in self.policy.trainable().items(): safe_set_local_optimizer_state(p, self.policy.part(p, tensors[f"state.{name}.{key}"].to(self.policy.device)), key)
+            for name, p in self.policy.trainable().items():
+                safe_set_local_optimizer_state(
+                    p, self.policy.part(p, tensors[f"state.{name}.{key}"].to(self.policy.device)), key
+                )
+
 
 def open_optimizer(
     policy: Policy,  # whose trained parameters are changed

@@ -60,6 +60,7 @@ def chosen(
     "The tasks whose family is not left out."
     return [task for task in tasks if cfg.family_weight.get(task.family, 1.0) > 0]
 
+
 def epoch_steps(
     cfg: TrainConfig,  # steps_per_epoch, tasks_per_step
     tasks: list[Task],  # of the task file
@@ -67,16 +68,21 @@ def epoch_steps(
     "The steps of an epoch: as many as use every task once, unless `steps_per_epoch` says otherwise."
     return cfg.steps_per_epoch or -(-len(chosen(cfg, tasks)) // cfg.tasks_per_step)
 
+
 def count_steps(
     cfg: TrainConfig,  # steps, max_epochs
     tasks: list[Task],  # of the task file
 ) -> int:
     "The steps of a run: those of its epochs, at most `steps`."
     if not cfg.max_epochs:
-        if cfg.steps is None: raise ConfigError("train.steps is null, so train.max_epochs must say how often the task file is gone through.")
+        if cfg.steps is None:
+            raise ConfigError(
+                "train.steps is null, so train.max_epochs must say how often the task file is gone through."
+            )
         return cfg.steps
     whole = cfg.max_epochs * epoch_steps(cfg, tasks)
     return whole if cfg.steps is None else min(whole, cfg.steps)
+
 
 def choose_tasks(
     tasks: list[Task],  # to choose from
@@ -85,18 +91,20 @@ def choose_tasks(
     step: int,  # of the run
 ) -> list[Task]:  # distinct
     "The tasks of a step: drawn by the weights of their families, or the next of the epoch."
-    if not cfg.max_epochs: return draw_tasks(tasks, cfg.tasks_per_step, cfg.family_weight, seed, step)
+    if not cfg.max_epochs:
+        return draw_tasks(tasks, cfg.tasks_per_step, cfg.family_weight, seed, step)
     wanted = chosen(cfg, tasks)
     epoch, at = divmod(step, epoch_steps(cfg, tasks))
     random.Random(f"epoch/{seed}/{epoch}").shuffle(wanted)
     turn = -(-len(wanted) // cfg.tasks_per_step)  # steps in which the order is gone through once
     first = at % turn * cfg.tasks_per_step
-    return wanted[first:first + cfg.tasks_per_step]
+    return wanted[first : first + cfg.tasks_per_step]
 
 # %% ../../nbs/08_train/07_trainer.ipynb #47be95d0
 @dataclass
 class StepResult:
     "A finished step."
+
     step: int  # 1 for the first
     metrics: dict[str, float | None]  # from the learner
     groups: list[list[Trajectory]]  # the episodes played, a list for each task
@@ -108,9 +116,15 @@ class StepResult:
         steps: int,  # of the whole run
     ) -> str:
         "The step in one line; a step without a valid episode has no reward."
+
         def show(name: str, form: str) -> str:
             return "-".rjust(6) if self.metrics[name] is None else format(self.metrics[name], form)
-        return f"step {self.step:4d}/{steps}  reward {show('reward', '6.3f')}  success {show('success', '6.1%')}  {sum(self.seconds.values()):5.1f} s"
+
+        return (
+            f"step {self.step:4d}/{steps}  reward {show('reward', '6.3f')}  success {show('success', '6.1%')}  "
+            f"{sum(self.seconds.values()):5.1f} s"
+        )
+
 
 def split_time(
     whole: float,  # wall time of the step
@@ -120,22 +134,40 @@ def split_time(
 ) -> dict[str, float]:  # seconds; they add up to the whole
     "Split the wall time of a step; `tools` is all playing time in which the engine did not compute."
     generating = min(generating, playing)
-    return {"generation": generating, "tools": playing - generating, "learning": learning, "rest": max(whole - playing - learning, 0.0)}
+    return {
+        "generation": generating,
+        "tools": playing - generating,
+        "learning": learning,
+        "rest": max(whole - playing - learning, 0.0),
+    }
 
 # %% ../../nbs/08_train/07_trainer.ipynb #eae50e3e
 def check_algorithm(
     cfg: Config,  # sections `train` and `reward`
 ) -> None:
-    "Refuse an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does not exist here, with a `ConfigError`; needs no model."
+    """Refuse an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does not exist here,
+    with a `ConfigError`; needs no model."""
     open_terms(cfg.reward)
     open_judges(cfg.reward)
-    for key, chosen, known in (("train.advantage", cfg.train.advantage, ["auto", *ADVANTAGES]), ("train.loss", cfg.train.loss, LOSSES)):
-        if chosen not in known: raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
-    try: find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
-    except ValueError as e: raise ConfigError(f"train.dual_clip: {e}") from None
-    if cfg.train.reference == "adapter_off" and cfg.model.weights != "lora": raise ConfigError("train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora.")
+    for key, chosen, known in (
+        ("train.advantage", cfg.train.advantage, ["auto", *ADVANTAGES]),
+        ("train.loss", cfg.train.loss, LOSSES),
+    ):
+        if chosen not in known:
+            raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
+    try:
+        find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
+    except ValueError as e:
+        raise ConfigError(f"train.dual_clip: {e}") from None
+    if cfg.train.reference == "adapter_off" and cfg.model.weights != "lora":
+        raise ConfigError(
+            "train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora."
+        )
     if cfg.train.steps != 0 and cfg.rollout.samples < 2 and advantage_kind(cfg.train) in (*BY_EPISODE, "turn"):
-        raise ConfigError("rollout.samples: with one sample there is no group to compare it with; write at least 2, or take an advantage that compares no group, such as gae.")
+        raise ConfigError(
+            "rollout.samples: with one sample there is no group to compare it with; write at least 2, or take an "
+            "advantage that compares no group, such as gae."
+        )
     schedule_factor(cfg.train)
     make_optimizer(cfg.train, [torch.nn.Parameter(torch.zeros(1))])
 
@@ -143,8 +175,10 @@ def check_algorithm(
 class TrainerError(UserError, ValueError):
     "A run cannot start; the message says why."
 
+
 class Trainer:
     "GRPO over episodes with tools, one yielded step at a time."
+
     def __init__(
         self,
         cfg: Config,  # the run's configuration
@@ -155,22 +189,43 @@ class Trainer:
         tasks: list[Task],  # to learn from
         folder: str | Path | None = None,  # for checkpoints; None: none are written
         resume: bool = False,  # start from the newest whole checkpoint in `folder`, if it has one
-        on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # called before each update: the step's number, the metrics of its episodes, the episodes
+        on_rollout: Callable[[int, dict, list[Trajectory]], None]
+        | None = None,  # called before each update: the step's number, the metrics of its episodes, the episodes
         world: World | None = None,  # the processes that share every step; None: this one alone
     ):
         if not draw_tasks(tasks, 1, cfg.train.family_weight, 0, 0):
-            raise TrainerError("There is nothing to train on: give at least one task whose family has a weight above 0.")
+            raise TrainerError(
+                "There is nothing to train on: give at least one task whose family has a weight above 0."
+            )
         if folder and not resume and checkpoints(folder):
             raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         open_terms(cfg.reward)
-        self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = cfg, policy, engine, pool, chat, tasks, folder
+        self.cfg, self.policy, self.engine, self.pool, self.chat, self.tasks, self.folder = (
+            cfg,
+            policy,
+            engine,
+            pool,
+            chat,
+            tasks,
+            folder,
+        )
         self.on_rollout = on_rollout
         self.failure: EngineError | None = None  # why the engine did not take the weights of the last step
         self.steps, self.world = count_steps(cfg.train, tasks), world or World()
-        self.learner = Learner(policy, cfg.train.model_copy(update={"steps": self.steps}), cfg.rollout.temperature, cfg.rollout.max_tokens, cfg.seed, self.world)
+        self.learner = Learner(
+            policy,
+            cfg.train.model_copy(update={"steps": self.steps}),
+            cfg.rollout.temperature,
+            cfg.rollout.max_tokens,
+            cfg.seed,
+            self.world,
+        )
         self.health = Health(cfg.train)
-        found = load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world) if resume and folder else None
-        if found: self.learner.steps_done = policy.version = found.step
+        found = (
+            load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world) if resume and folder else None
+        )
+        if found:
+            self.learner.steps_done = policy.version = found.step
         self.steps_saved = self.steps_done
 
     @property
@@ -179,7 +234,8 @@ class Trainer:
         return self.learner.steps_done
 
     def fit(self) -> Iterator[StepResult]:
-        "Train for as many steps as are configured; the caller may stop at any time and call again to continue. Raises `HealthError` after a checkpoint if the run cannot learn."
+        """Train for as many steps as are configured; the caller may stop at any time and call again to continue. Raises
+        `HealthError` after a checkpoint if the run cannot learn."""
         self.failure = None
         self.publish()
         gc.collect()
@@ -188,15 +244,23 @@ class Trainer:
             while self.steps_done < self.steps:
                 played = self.play()
                 with deferred_interrupt():
-                    if self.on_rollout: self.on_rollout(self.steps_done + 1, summarise(played[0]), [t for group in played[0] for t in group])
+                    if self.on_rollout:
+                        self.on_rollout(
+                            self.steps_done + 1, summarise(played[0]), [t for group in played[0] for t in group]
+                        )
                     step = self.improve(*played)
                     yield step  # the caller writes the step to its log
                     self.save()  # afterwards, so that no checkpoint is ahead of the log
                     stop_if_critical(step.verdicts)
-                    if self.failure: raise self.failure
-        except HealthError: raise
+                    if self.failure:
+                        raise self.failure
+        except HealthError:
+            raise
         except Exception:
-            if self.world.size > 1: self.steps_saved = self.steps_done  # no checkpoint: all processes write it together, and the others are elsewhere
+            if self.world.size > 1:
+                self.steps_saved = (
+                    self.steps_done
+                )  # no checkpoint: all processes write it together, and the others are elsewhere
             raise
         finally:
             gc.unfreeze()
@@ -204,13 +268,22 @@ class Trainer:
 
     def publish(self) -> None:
         "Give the policy's weights to the engine, with a probe if the engine keeps a copy."
-        prompts = [] if self.engine.shares_weights else [self.chat.prompt_ids(prompt_messages(task)) for task in self.tasks[:4]]
+        prompts = (
+            []
+            if self.engine.shares_weights
+            else [self.chat.prompt_ids(prompt_messages(task)) for task in self.tasks[:4]]
+        )
         run_sync(self.engine.update, self.policy.publish(self.engine.shares_weights, prompts))
 
-    def play(self) -> tuple[list[list[Trajectory]], float, float]:  # trajectories; seconds; those of them in which the engine computed
+    def play(
+        self,
+    ) -> tuple[
+        list[list[Trajectory]], float, float
+    ]:  # trajectories; seconds; those of them in which the engine computed
         "The first half of a step: collect trajectories."
         start, busy = time.perf_counter(), self.engine.stats().seconds
-        with named_shortage("sampling"): groups = self.rollout(self.steps_done)
+        with named_shortage("sampling"):
+            groups = self.rollout(self.steps_done)
         run_sync(self.engine.lend)
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
@@ -221,12 +294,27 @@ class Trainer:
         "Choose the tasks of a step and play each `samples` times, all at once; several processes share the episodes."
         cfg, r = self.cfg, self.cfg.rollout
         tasks = choose_tasks(self.tasks, cfg.train, cfg.seed, step)
-        mine = collect_sync(tasks, self.engine, self.pool, self.chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="train",
-                            step=step, max_tokens=r.max_tokens, seed=cfg.seed, rank=self.world.rank, ranks=self.world.size, at_once=-(-r.num_parallel_envs // self.world.size),
-                            force_rate=r.force_rate, weights=cfg.reward.weights)
+        mine = collect_sync(
+            tasks,
+            self.engine,
+            self.pool,
+            self.chat,
+            Sampling(r.temperature, r.max_new_tokens),
+            samples=r.samples,
+            run="train",
+            step=step,
+            max_tokens=r.max_tokens,
+            seed=cfg.seed,
+            rank=self.world.rank,
+            ranks=self.world.size,
+            at_once=-(-r.num_parallel_envs // self.world.size),
+            force_rate=r.force_rate,
+            weights=cfg.reward.weights,
+        )
         played = self.world.gather(mine)
         groups = [sum((groups[i] for groups in played), []) for i in range(len(tasks))]
-        if not judged(cfg.reward): return groups
+        if not judged(cfg.reward):
+            return groups
         return self.world.gather(judge_sync(tasks, groups, cfg.reward) if self.world.rank == 0 else None)[0]
 
     def improve(
@@ -238,16 +326,26 @@ class Trainer:
         "The second half: learn, and publish the new weights."
         start, version, broke = time.perf_counter(), self.policy.version, True
         try:
-            with named_shortage("an update"): metrics = self.learner.step(groups)
-            self.learner.optimizer.zero_grad()  # a gradient takes as much memory as what is trained, and sampling needs none
+            with named_shortage("an update"):
+                metrics = self.learner.step(groups)
+            # a gradient takes as much memory as what is trained, and sampling needs none
+            self.learner.optimizer.zero_grad()
             broke = False
         finally:  # an update that broke off may have moved the weights too
             try:
-                if not broke or self.world.size == 1: self.publish()
-            except EngineError as error: self.failure = error  # raised once the step is yielded and saved
+                if not broke or self.world.size == 1:
+                    self.publish()
+            except EngineError as error:
+                self.failure = error  # raised once the step is yielded and saved
         learnt = time.perf_counter() - start
         verdicts = self.health.check(metrics, groups, version)
-        return StepResult(self.steps_done, metrics, groups, split_time(playing + time.perf_counter() - start, playing, generating, learnt), verdicts)
+        return StepResult(
+            self.steps_done,
+            metrics,
+            groups,
+            split_time(playing + time.perf_counter() - start, playing, generating, learnt),
+            verdicts,
+        )
 
     def save(
         self,
@@ -256,7 +354,11 @@ class Trainer:
         "Write a checkpoint, if there are steps since the last one."
         train, done = self.cfg.train, self.steps_done
         periods = [n for n in (train.checkpoint_every, train.save_frequency * epoch_steps(train, self.tasks)) if n]
-        if not self.folder or not periods or done == self.steps_saved: return
-        if due and all(done % n for n in periods) and done != self.steps: return
-        save_checkpoint(self.folder, done, self.policy, self.learner.optimizer, self.cfg.seed, cfg=self.cfg, world=self.world)
+        if not self.folder or not periods or done == self.steps_saved:
+            return
+        if due and all(done % n for n in periods) and done != self.steps:
+            return
+        save_checkpoint(
+            self.folder, done, self.policy, self.learner.optimizer, self.cfg.seed, cfg=self.cfg, world=self.world
+        )
         self.steps_saved = done

@@ -43,6 +43,7 @@ from .trainer import TrainerError, choose_tasks
 # %% ../../nbs/08_train/08_warmstart.ipynb #ec2bae83
 class Scribe:
     "An engine that writes down the oracle's turns."
+
     shares_weights = True
 
     def __init__(
@@ -73,19 +74,23 @@ class Scribe:
         return EngineStats()
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #a7ddbe6d
-async def oracle_episodes_async(tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int, at_once: int = 16) -> list[Trajectory]:
+async def oracle_episodes_async(
+    tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int, at_once: int = 16
+) -> list[Trajectory]:
     "The async twin of `oracle_episodes`."
     tasks = [task for task in tasks if task.tool_sequence]
     scribe, played = Scribe(tasks, chat), []
     for start in range(0, len(tasks), at_once):
-        part = tasks[start:start + at_once]
+        part = tasks[start : start + at_once]
         groups = await collect(part, scribe, pool, chat, Sampling(0.0, max_tokens), run="oracle", max_tokens=max_tokens)
         played += [group[0] for group in groups]
     return played
 
 
 def oracle_episodes(
-    tasks: list[Task],  # complete; those that name no calls are left out, since their answers would be learnt as guesses
+    tasks: list[
+        Task
+    ],  # complete; those that name no calls are left out, since their answers would be learnt as guesses
     pool: Pool,  # open, with their servers
     chat: Chat,  # the policy's
     max_tokens: int,  # of a whole episode
@@ -98,15 +103,24 @@ def oracle_episodes(
 def room_needed(
     episodes: list[Trajectory],  # of the oracle, at least one
     most: int = 0,  # tokens that the model can read; 0: unknown
-    others: list[tuple[int, int]] = (),  # of each task without such an episode: tokens of its prompt, calls that a person would need (0: unknown)
+    others: list[
+        tuple[int, int]
+    ] = (),  # of each task without such an episode: tokens of its prompt, calls that a person would need (0: unknown)
 ) -> tuple[int, int]:  # tokens of an episode, and of a turn
     "The limits on tokens with which the tasks of these episodes, and the others, can be played."
-    def larger(tokens: float) -> int: return -(-int(tokens) * 3 // 2 // 64) * 64
+
+    def larger(tokens: float) -> int:
+        return -(-int(tokens) * 3 // 2 // 64) * 64
+
     turns = [span.end - span.start for episode in episodes for span in episode.turns if span.role == "policy"]
     rests = [len(episode.ids) - episode.prompt_len for episode in episodes]
-    per_turn = max(math.ceil(rest / max(sum(span.role == "policy" for span in episode.turns), 1)) for rest, episode in zip(rests, episodes))
+    per_turn = max(
+        math.ceil(rest / max(sum(span.role == "policy" for span in episode.turns), 1))
+        for rest, episode in zip(rests, episodes)
+    )
     longest = max(larger(len(episode.ids)) for episode in episodes)
-    for prompt, calls in others: longest = max(longest, prompt + larger(max(*rests, per_turn * (calls + 1))))
+    for prompt, calls in others:
+        longest = max(longest, prompt + larger(max(*rests, per_turn * (calls + 1))))
     return min(longest, most or longest), larger(max(turns, default=1))
 
 
@@ -124,10 +138,13 @@ def suggest_room(
     pool: Pool,  # with their servers
     most: int = 0,  # tokens that the model can read; 0: unknown
 ) -> str:  # settings
-    "Limits for tasks of which no episode is known: results as long as the servers may send, at three characters per token."
+    """Limits for tasks of which no episode is known: results as long as the servers may send, at three characters per
+    token."""
+
     def needed(task: Task, prompt: int) -> int:
         result = max(pool.specs[server].max_result_chars for server in task.servers) // 3
         return prompt + (task.calls or task.max_turns - 1) * (CALL_TOKENS + result) + CALL_TOKENS
+
     longest = max(map(needed, tasks, prompts))
     return f"rollout.max_tokens={min(longest, most or longest)},rollout.max_new_tokens={CALL_TOKENS}"
 
@@ -140,22 +157,39 @@ def settle_room(
     per_family: int = 2,  # tasks of each family that are played
     kept: tuple[int, int] = (0, 0),  # limits of an earlier run, which the tasks can only raise
 ) -> None:
-    "Set the limits on tokens that a configuration leaves open, by the oracle's episodes. Raises `ConfigError` if there are none and no limits are kept."
-    if cfg.rollout.max_tokens and cfg.rollout.max_new_tokens: return
-    with loading(cfg.model.name) as where: most = getattr(AutoConfig.from_pretrained(where).get_text_config(), "max_position_embeddings", 0)
+    """Set the limits on tokens that a configuration leaves open, by the oracle's episodes. Raises `ConfigError` if
+    there are none and no limits are kept."""
+    if cfg.rollout.max_tokens and cfg.rollout.max_new_tokens:
+        return
+    with loading(cfg.model.name) as where:
+        most = getattr(AutoConfig.from_pretrained(where).get_text_config(), "max_position_embeddings", 0)
     families: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.tool_sequence: families.setdefault(task.family, []).append(task)
-    some = [task for family in families.values() for task in sorted(family, key=lambda task: -len(task.question))[:per_family]]
+        if task.tool_sequence:
+            families.setdefault(task.family, []).append(task)
+    some = [
+        task
+        for family in families.values()
+        for task in sorted(family, key=lambda task: -len(task.question))[:per_family]
+    ]
     unnamed = [task for task in tasks if not task.tool_sequence]
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
     episodes = oracle_episodes(some, pool, chat, most or 2**20)
-    if not episodes and not all(kept): raise ConfigError("rollout.max_tokens: no task names the calls that it needs, so the limits on tokens cannot be found; "
-                                                         f"add --set {suggest_room(unnamed, prompts, pool, most)}, or other limits.")
-    found = room_needed(episodes, most, [(prompt, task.calls) for prompt, task in zip(prompts, unnamed)]) if episodes else (0, 0)
+    if not episodes and not all(kept):
+        raise ConfigError(
+            "rollout.max_tokens: no task names the calls that it needs, so the limits on tokens cannot be found; "
+            f"add --set {suggest_room(unnamed, prompts, pool, most)}, or other limits."
+        )
+    found = (
+        room_needed(episodes, most, [(prompt, task.calls) for prompt, task in zip(prompts, unnamed)])
+        if episodes
+        else (0, 0)
+    )
     tokens, turn = map(max, found, kept)
-    if not cfg.rollout.max_tokens: cfg.rollout.max_tokens = tokens
-    if not cfg.rollout.max_new_tokens: cfg.rollout.max_new_tokens = turn
+    if not cfg.rollout.max_tokens:
+        cfg.rollout.max_tokens = tokens
+    if not cfg.rollout.max_new_tokens:
+        cfg.rollout.max_new_tokens = turn
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #ea3a3ce6
 def supervised_rows(
@@ -164,9 +198,18 @@ def supervised_rows(
     "Rows of the episodes that succeeded, up to their last written token."
     rows = []
     for episode in episodes:
-        if not episode.outcome.success: continue
+        if not episode.outcome.success:
+            continue
         end = max((i + 1 for i, sampled in enumerate(episode.sampled) if sampled), default=0)
-        if end: rows.append(Row(list(episode.ids[:end]), list(episode.sampled[:end]), list(episode.logprobs[:end]), Played.of(episode)))
+        if end:
+            rows.append(
+                Row(
+                    list(episode.ids[:end]),
+                    list(episode.sampled[:end]),
+                    list(episode.logprobs[:end]),
+                    Played.of(episode),
+                )
+            )
     return rows
 
 
@@ -177,17 +220,32 @@ def warm_up(
     seed: int = 0,  # of the order
 ) -> Iterator[float]:  # of each step: nats a written token, before the update
     "Supervised training, one step at a time."
-    if not rows: raise TrainerError("There is nothing to warm up with: no episode of the oracle succeeded; `mcp-grpo check` says why.")
+    if not rows:
+        raise TrainerError(
+            "There is nothing to warm up with: no episode of the oracle succeeded; `mcp-grpo check` says why."
+        )
     steps, size = cfg.warmstart_steps, min(cfg.tasks_per_step, len(rows))
-    optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": cfg.warmstart_lr or cfg.lr, "warmup": min(max(cfg.warmup, steps // 20), steps // 2)}))
+    optimizer = open_optimizer(
+        policy,
+        cfg.model_copy(
+            update={
+                "steps": steps,
+                "lr": cfg.warmstart_lr or cfg.lr,
+                "warmup": min(max(cfg.warmup, steps // 20), steps // 2),
+            }
+        ),
+    )
     run, share = Pass(policy, optimizer, cfg), not why_not(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: what is sampled later has no dropout either
     for step in range(steps):
-        while len(order) < size: order += generator.sample(range(len(rows)), len(rows))
+        while len(order) < size:
+            order += generator.sample(range(len(rows)), len(rows))
         chosen, order = [rows[i] for i in order[:size]], order[size:]
         weight = 1 / sum(row.tokens for row in chosen)
-        batches = micro_batches(chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share)
+        batches = micro_batches(
+            chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share
+        )
         optimizer.set_rate(step)
         total = 0.0
         for batch in batches:
@@ -205,6 +263,7 @@ WEIGHTS = "warmstart.safetensors"  # in the folder of a run: the trained weights
 @dataclass
 class WarmStart:
     "What a warm start did."
+
     steps: int
     episodes: int  # that were learnt from
     failed: dict[str, int]  # family -> episodes of the oracle without success
@@ -213,8 +272,12 @@ class WarmStart:
 
     def __str__(self) -> str:
         lost = ", ".join(f"{family} ({n})" for family, n in self.failed.items())
-        return (f"warm start: {self.steps} supervised steps on {self.episodes} episodes of the oracle ({self.tokens} tokens written), "
-                f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats a token" + (f"; left out, because the oracle failed: {lost}" if lost else ""))
+        return (
+            f"warm start: {self.steps} supervised steps on {self.episodes} episodes of the oracle ({self.tokens} "
+            "tokens written), "
+            f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats a token"
+            + (f"; left out, because the oracle failed: {lost}" if lost else "")
+        )
 
 
 def load_warm_start(
@@ -224,7 +287,8 @@ def load_warm_start(
 ) -> bool:  # whether there were any
     "Load the weights that a run's warm start kept."
     path = Path(folder) / WEIGHTS
-    if not cfg.train.warmstart_steps or not path.is_file(): return False
+    if not cfg.train.warmstart_steps or not path.is_file():
+        return False
     policy.load(load_file(path))
     return True
 
@@ -239,7 +303,8 @@ def under_other_names(
     for number in range(1, passes + 1):
         for task in tasks:
             again = with_pseudonyms(task, number, results.get(task.task_id, ()))
-            if again is not task: yield again
+            if again is not task:
+                yield again
 
 
 @named_shortage("the warm start")
@@ -255,16 +320,24 @@ def warm_start(
     "Supervised training on the oracle's episodes."
     known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
     enough = cfg.train.warmstart_steps * cfg.train.tasks_per_step  # more than that would be played for nothing
-    if enough < len(known): known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
+    if enough < len(known):
+        known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
     episodes = oracle_episodes(known, pool, chat, cfg.rollout.max_tokens)
     again = under_other_names(known, episodes, cfg.train.warmstart_pseudonyms)
     episodes += oracle_episodes(list(itertools.islice(again, enough - len(known))), pool, chat, cfg.rollout.max_tokens)
     rows, losses = supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart_steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
-        if not math.isfinite(loss): raise TrainerError("The loss of the warm start is not finite: lower train.warmstart_lr, or set train.autocast to none.")
+        if not math.isfinite(loss):
+            raise TrainerError(
+                "The loss of the warm start is not finite: lower train.warmstart_lr, or set train.autocast to none."
+            )
         losses.append(loss)
-        if len(losses) % every == 0: say(f"warm start {len(losses):4d}/{cfg.train.warmstart_steps}  {sum(losses[-every:]) / every:.3f} nats a token")
+        if len(losses) % every == 0:
+            say(
+                f"warm start {len(losses):4d}/{cfg.train.warmstart_steps}  {sum(losses[-every:]) / every:.3f} "
+                "nats a token"
+            )
     draft = Path(folder) / (WEIGHTS + ".part")
     with writing(Path(folder) / WEIGHTS):
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -291,6 +364,7 @@ ENOUGH = 16  # groups without spread, after which a run is stopped
 @dataclass
 class Spread:
     "How far the rewards of some groups differ."
+
     groups: int
     with_spread: int  # groups whose episodes earn different rewards
     always: int  # groups without spread whose episodes all succeed
@@ -298,9 +372,14 @@ class Spread:
     compared: bool = True  # whether the advantage compares the episodes of a group with each other
 
     def __str__(self) -> str:
-        said = f"{self.with_spread} of {self.groups} groups have spread ({self.with_spread / max(self.groups, 1):.0%}): their episodes earn different rewards, which is what is learnt from"
-        if self.always: said += f"; {self.always} always succeed"
-        if self.never: said += f"; none succeeds in {sum(self.never.values())} groups ({', '.join(self.never)})"
+        said = (
+            f"{self.with_spread} of {self.groups} groups have spread ({self.with_spread / max(self.groups, 1):.0%}): "
+            "their episodes earn different rewards, which is what is learnt from"
+        )
+        if self.always:
+            said += f"; {self.always} always succeed"
+        if self.never:
+            said += f"; none succeeds in {sum(self.never.values())} groups ({', '.join(self.never)})"
         return said
 
     @property
@@ -310,10 +389,18 @@ class Spread:
 
     def check(self) -> "Spread":
         "Raises `TrainerError` if there is nothing to learn from."
-        if self.with_spread or not self.compared: return self
-        if self.solved: raise TrainerError(f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in every episode, so there is nothing left to learn; take harder tasks.")
-        raise TrainerError(f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn different rewards, so reinforcement would change nothing. "
-                           "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks.")
+        if self.with_spread or not self.compared:
+            return self
+        if self.solved:
+            raise TrainerError(
+                f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in "
+                "every episode, so there is nothing left to learn; take harder tasks."
+            )
+        raise TrainerError(
+            f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn "
+            "different rewards, so reinforcement would change nothing. "
+            "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks."
+        )
 
 
 @named_shortage("sampling")
@@ -324,20 +411,39 @@ def look_for_spread(
     chat: Chat,  # the policy's
     tasks: list[Task],  # complete; to learn from
 ) -> Spread:
-    "Play the groups of the first step; of further steps, too, as long as no group has spread and fewer than `ENOUGH` were played."
+    """Play the groups of the first step; of further steps, too, as long as no group has spread and fewer than `ENOUGH`
+    were played."""
     r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
     while not found.with_spread and found.groups < ENOUGH:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
-        groups = collect_sync(chosen, engine, pool, chat, Sampling(r.temperature, r.max_new_tokens), samples=r.samples, run="spread", step=step, max_tokens=r.max_tokens, seed=cfg.seed,
-                              at_once=r.num_parallel_envs, force_rate=r.force_rate, weights=cfg.reward.weights)
+        groups = collect_sync(
+            chosen,
+            engine,
+            pool,
+            chat,
+            Sampling(r.temperature, r.max_new_tokens),
+            samples=r.samples,
+            run="spread",
+            step=step,
+            max_tokens=r.max_tokens,
+            seed=cfg.seed,
+            at_once=r.num_parallel_envs,
+            force_rate=r.force_rate,
+            weights=cfg.reward.weights,
+        )
         for group in judge_sync(chosen, groups, cfg.reward) if judged(cfg.reward) else groups:
             valid = [t.outcome for t in group if t.outcome.reward is not None]
-            if not valid: continue
+            if not valid:
+                continue
             rewards = [outcome.reward for outcome in valid]
             found.groups += 1
-            if max(rewards) - min(rewards) > 1e-8: found.with_spread += 1
-            elif all(outcome.success for outcome in valid): found.always += 1
-            elif not any(outcome.success for outcome in valid): found.never[group[0].family] = found.never.get(group[0].family, 0) + 1
+            if max(rewards) - min(rewards) > 1e-8:
+                found.with_spread += 1
+            elif all(outcome.success for outcome in valid):
+                found.always += 1
+            elif not any(outcome.success for outcome in valid):
+                found.never[group[0].family] = found.never.get(group[0].family, 0) + 1
         step += 1
-        if not found.groups and step > 2: break  # the servers are down: the steps themselves will say so
+        if not found.groups and step > 2:
+            break  # the servers are down: the steps themselves will say so
     return found

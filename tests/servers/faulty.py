@@ -1,8 +1,11 @@
 """An MCP server that misbehaves on demand.
 
-It speaks plain JSON-RPC over stdio and needs only the standard library: it starts in a blink, and it can break what an SDK would not let it.
-`--tools N` is the version of its tool list, or a file that holds it; `--workdir FOLDER` is where it keeps its notes (else where it runs).
+It speaks plain JSON-RPC over stdio and needs only the standard library: it starts in a blink, and it can break what an
+SDK would not let it.
+`--tools N` is the version of its tool list, or a file that holds it; `--workdir FOLDER` is where it keeps its notes
+(else where it runs).
 """
+
 import argparse, json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 
@@ -15,10 +18,16 @@ GIVEN = argparse.Namespace(tools=1, workdir=Path())
 
 def tool(output=None, **properties):
     "Offer a function; it gets the id of the request, and answers for itself where it returns None."
+
     def offer(fn):
         schema = {"type": "object", "properties": properties, "required": list(properties)}
-        TOOLS[fn.__name__] = fn, {"name": fn.__name__, "description": fn.__doc__, "inputSchema": schema} | ({"outputSchema": output} if output else {})
+        TOOLS[fn.__name__] = (
+            fn,
+            {"name": fn.__name__, "description": fn.__doc__, "inputSchema": schema}
+            | ({"outputSchema": output} if output else {}),
+        )
         return fn
+
     return offer
 
 
@@ -28,8 +37,12 @@ def write(line: bytes):
         sys.stdout.buffer.flush()
 
 
-def say(**message): write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-def answer(id, text, **more): say(id=id, result={"content": [{"type": "text", "text": text}], **more})
+def say(**message):
+    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def answer(id, text, **more):
+    say(id=id, result={"content": [{"type": "text", "text": text}], **more})
 
 
 @tool(text=TEXT)
@@ -37,28 +50,39 @@ def ok(id, text):
     "The text, as it came."
     return text
 
+
 @tool(text=TEXT)
 def remember(id, text):
     "Keep a text in memory."
     REMEMBERED.append(text)
     return "kept"
 
+
 @tool()
 def recall(id):
     "The texts kept in memory."
     return ",".join(REMEMBERED)
 
+
 @tool(text=TEXT)
 def note(id, text):
     "Keep a text in a file."
-    with open(GIVEN.workdir/"notes.txt", "a") as f: f.write(text + "\n")
+    with open(GIVEN.workdir / "notes.txt", "a") as f:
+        f.write(text + "\n")
     return "kept"
+
 
 @tool()
 def notes(id):
     "The texts kept in the file, and all files there are."
-    kept = GIVEN.workdir/"notes.txt"
-    return json.dumps({"notes": kept.read_text().split() if kept.exists() else [], "files": sorted(p.name for p in GIVEN.workdir.iterdir())})
+    kept = GIVEN.workdir / "notes.txt"
+    return json.dumps(
+        {
+            "notes": kept.read_text().split() if kept.exists() else [],
+            "files": sorted(p.name for p in GIVEN.workdir.iterdir()),
+        }
+    )
+
 
 @tool(levels=NUMBER)
 def dig(id, levels):
@@ -71,30 +95,47 @@ def dig(id, levels):
     os.chdir(here)
     return "done"
 
+
 @tool(mb=NUMBER)
 def complain(id, mb):
     "So many megabytes of error output, once the call has been answered."
+
     def write_all():
-        for _ in range(int(mb)): os.write(2, b"x" * 1_000_000)
+        for _ in range(int(mb)):
+            os.write(2, b"x" * 1_000_000)
+
     threading.Timer(0.1, write_all).start()
     return "done"
+
 
 @tool(name=TEXT)
 def env(id, name):
     "The value of an environment variable."
     return os.environ.get(name, "")
 
+
 @tool()
 def surroundings(id):
     "Everything the process can see of where it runs."
     home = Path(os.environ.get("HOME", "/nowhere"))
-    return json.dumps({"environment": dict(os.environ), "cwd": os.getcwd(), "cwd_files": sorted(os.listdir()), "pid": os.getpid(), "home": str(home),
-                       "home_files": sorted(p.name for p in home.iterdir()) if home.is_dir() else None, "files_open": len(os.listdir("/proc/self/fd")) - 1})
+    return json.dumps(
+        {
+            "environment": dict(os.environ),
+            "cwd": os.getcwd(),
+            "cwd_files": sorted(os.listdir()),
+            "pid": os.getpid(),
+            "home": str(home),
+            "home_files": sorted(p.name for p in home.iterdir()) if home.is_dir() else None,
+            "files_open": len(os.listdir("/proc/self/fd")) - 1,
+        }
+    )
+
 
 @tool(seconds=NUMBER)
 def slow(id, seconds):
     "An answer after a while; other calls are answered meanwhile."
     threading.Timer(seconds, answer, (id, "done")).start()
+
 
 @tool()
 def noise(id):
@@ -102,19 +143,24 @@ def noise(id):
     write(b"INFO starting up\n\n  42\n[1, 2]\n")
     return "done"
 
+
 @tool()
 def crash(id):
     "The end of the process, in the middle of the call."
     print("about to crash with", dict(os.environ), sys.argv, file=sys.stderr, flush=True)
     os._exit(3)
 
+
 @tool(path=TEXT, times=NUMBER)
 def flaky(id, path, times):
     "A line more in a file outside, then a crash, the first few times."
-    with open(path, "a") as f: f.write("called\n")
+    with open(path, "a") as f:
+        f.write("called\n")
     called = len(Path(path).read_text().splitlines())
-    if called <= times: os._exit(3)
+    if called <= times:
+        os._exit(3)
     return f"call {called}"
+
 
 @tool()
 def hang(id):
@@ -122,33 +168,44 @@ def hang(id):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(3600)
 
+
 @tool()
 def malformed(id):
     "Half an answer."
     write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"ty\n' % id)
+
 
 @tool()
 def wrong_id(id):
     "An answer to a question nobody asked."
     answer(987654321, "for somebody else")
 
+
 @tool()
 def non_utf8(id):
     "An answer with a byte that is no text."
     write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "caf\xe9"}]}}\n' % id)
 
+
 @tool(mb=NUMBER)
 def huge(id, mb):
     "An answer of so many megabytes, in one line."
     write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "' % id)
-    for _ in range(int(mb)): write(b"x" * 1_000_000)
+    for _ in range(int(mb)):
+        write(b"x" * 1_000_000)
     write(b'"}]}}\n')
+
 
 @tool(detached=FLAG)
 def spawn_child(id, detached):
     "The pid of a child that would outlive the server: one that holds its pipes, or one in a session of its own."
-    own = dict(start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if detached else {}
+    own = (
+        dict(start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if detached
+        else {}
+    )
     return str(subprocess.Popen(["sleep", "900"], **own).pid)
+
 
 @tool()
 def change_tools(id):
@@ -157,10 +214,12 @@ def change_tools(id):
     say(method="notifications/tools/list_changed")
     return "changed"
 
+
 @tool(text=TEXT | {"pattern": EVIL})
 def evil_input(id, text):
     "The text, if a hostile pattern lets it through."
     return text
+
 
 @tool(output={"type": "object", "properties": {"text": TEXT | {"pattern": EVIL}}, "patternProperties": {EVIL: TEXT}})
 def evil_output(id):
@@ -170,20 +229,33 @@ def evil_output(id):
 
 def tool_list():
     tools = [about for _, about in TOOLS.values()]
-    return tools + [{"name": f"extra_{n}", "description": "New.", "inputSchema": {"type": "object"}} for n in range(2, GIVEN.tools + 1)]
+    return tools + [
+        {"name": f"extra_{n}", "description": "New.", "inputSchema": {"type": "object"}}
+        for n in range(2, GIVEN.tools + 1)
+    ]
 
 
 def handle(id, method, params):
     if method == "initialize":
-        info = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "faulty", "version": "1"}}
+        info = {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "faulty", "version": "1"},
+        }
         say(id=id, result=info)
-    elif method == "ping": say(id=id, result={})
-    elif method == "tools/list": say(id=id, result={"tools": tool_list()})
-    elif method != "tools/call" or params["name"] not in TOOLS: say(id=id, error={"code": -32601, "message": f"there is no {params.get('name', method)}"})
+    elif method == "ping":
+        say(id=id, result={})
+    elif method == "tools/list":
+        say(id=id, result={"tools": tool_list()})
+    elif method != "tools/call" or params["name"] not in TOOLS:
+        say(id=id, error={"code": -32601, "message": f"there is no {params.get('name', method)}"})
     else:
-        try: text = TOOLS[params["name"]][0](id, **params.get("arguments") or {})
-        except Exception as e: return answer(id, f"{type(e).__name__}: {e}", isError=True)
-        if text is not None: answer(id, text)
+        try:
+            text = TOOLS[params["name"]][0](id, **params.get("arguments") or {})
+        except Exception as e:
+            return answer(id, f"{type(e).__name__}: {e}", isError=True)
+        if text is not None:
+            answer(id, text)
 
 
 def main():
@@ -193,7 +265,9 @@ def main():
     parser.parse_known_args(namespace=GIVEN)
     for line in sys.stdin.buffer:
         message = json.loads(line)
-        if "id" in message and "method" in message: handle(message["id"], message["method"], message.get("params") or {})
+        if "id" in message and "method" in message:
+            handle(message["id"], message["method"], message.get("params") or {})
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,5 @@
 "A server made with the official SDK: its tool takes its time, and remembers what this session told it."
+
 from contextlib import asynccontextmanager
 
 import anyio
@@ -6,7 +7,8 @@ from mcp.server.mcpserver import Context, MCPServer
 
 
 @asynccontextmanager
-async def nothing_said(server): yield []
+async def nothing_said(server):
+    yield []
 
 
 def make_server() -> MCPServer:
@@ -17,7 +19,8 @@ def make_server() -> MCPServer:
     async def wait(seconds: float, ctx: Context, note: str = "") -> str:
         "Everything said so far, this note included, after a while."
         said = ctx.request_context.lifespan_context
-        if note: said.append(note)
+        if note:
+            said.append(note)
         await anyio.sleep(seconds)
         return " ".join(said)
 
@@ -29,4 +32,5 @@ def make_server() -> MCPServer:
     return server
 
 
-if __name__ == "__main__": make_server().run("stdio")
+if __name__ == "__main__":
+    make_server().run("stdio")

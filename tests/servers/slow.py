@@ -1,4 +1,5 @@
 """An embedded server whose tools take longer: NAME SECONDS."""
+
 import importlib, sys
 
 import anyio
@@ -18,4 +19,5 @@ def slow_server(name: str, seconds: float, world_seed: int = 0):
     return server
 
 
-if __name__ == "__main__": anyio.run(slow_server(sys.argv[1], float(sys.argv[2])).run_stdio_async)
+if __name__ == "__main__":
+    anyio.run(slow_server(sys.argv[1], float(sys.argv[2])).run_stdio_async)

@@ -1,9 +1,12 @@
-"""An embedded server that adds one of its secrets to every answer, in one way or another, and writes all of them to its error output.
+"""An embedded server that adds one of its secrets to every answer, in one way or another, and writes all of them to its
+error output.
 
 Which secret and which way depend on the answer alone, so that a call that is repeated for a tape is answered as before.
 
-Over stdio they are its environment and its arguments, over HTTP (`--http`; it prints its port) the address and the headers of the latest request.
+Over stdio they are its environment and its arguments, over HTTP (`--http`; it prints its port) the address and the
+headers of the latest request.
 """
+
 import json, sys, zlib
 
 import teller
@@ -31,6 +34,7 @@ def over_http(name: str) -> None:
     from types import SimpleNamespace
 
     import uvicorn
+
     server = make(importlib.import_module(f"mcp_grpo.servers.{name}").make_server)
     app = server.streamable_http_app(json_response=True, transport_security=_security(("127.0.0.1",)))
 
