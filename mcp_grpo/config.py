@@ -879,5 +879,5 @@ def check_unchanged(
             continue
         raise ConfigError(
             f"{name}: the run has {before!r}, not {after!r}; a resumed run keeps its settings, except "
-            f"{', '.join(MAY_CHANGE)}: leave it out, or start a new run."
+            f"{', '.join(_MAY_CHANGE)}: leave it out, or start a new run."
         )

@@ -654,7 +654,7 @@ class Task:
         if self.success["kind"] == "calls" and not self.success.get("must_call_tool"):
             raise ValueError("success.must_call_tool: the field is needed when success is decided by calls.")
         if self.state_check and not _CONDITIONS & self.state_check.keys():
-            raise ValueError(f"state_check: one of {', '.join(sorted(CONDITIONS))} is needed.")
+            raise ValueError(f"state_check: one of {', '.join(sorted(_CONDITIONS))} is needed.")
         if self.success["kind"] == "state" and not self.state_check:
             raise ValueError("state_check: the field is needed when success is decided by state.")
         return self

@@ -699,7 +699,7 @@ def _argument_error(
     except ValueError:
         return "the arguments hold a number that is not finite"
     if size > _ARGUMENT_BYTES:
-        return f"the arguments are longer than {ARGUMENT_BYTES // 1000} KB"
+        return f"the arguments are longer than {_ARGUMENT_BYTES // 1000} KB"
     if validator is None or plain and plain.fit(arguments):
         return ""
     if not (errors := _errors(validator, arguments, size)):

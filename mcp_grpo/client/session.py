@@ -271,7 +271,7 @@ async def list_tools(
         if len(tools) > _LISTED or size > _LIST_SIZE:
             raise MCPError(
                 TOO_LARGE,
-                f"it lists more than {LISTED:,} tools or {LIST_SIZE // 1_000_000} MB of them; have it offer fewer",
+                f"it lists more than {_LISTED:,} tools or {_LIST_SIZE // 1_000_000} MB of them; have it offer fewer",
             )
         if not (cursor := page.next_cursor):
             break

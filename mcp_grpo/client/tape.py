@@ -286,7 +286,7 @@ class TapeFile:
         path, mode = self.path, self.mode
         if mode not in _MODES:
             raise TapeError(
-                f"a tape is opened to {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, MODES)}"
+                f"a tape is opened to {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
             )
         if path.suffix == ".jsonl" and mode != "replay":
             raise TapeError(f"{path} is a text to replay; record into a file of another name.")

@@ -32,7 +32,7 @@ def transcript(
     lines = [f"Question: {task.question}"]
     for event in outcome.events:
         lines.append(f"Turn {event.turn + 1}, call of {event.name}({json.dumps(event.arguments, ensure_ascii=False)})")
-        lines.append(f"{'Error' if event.is_error else 'Result'}: {event.content[:MAX_RESULT]}")
+        lines.append(f"{'Error' if event.is_error else 'Result'}: {event.content[:_MAX_RESULT]}")
     return "\n".join([*lines, f"Answer: {outcome.answer if outcome.answer is not None else '(none was given)'}"])
 
 

@@ -89,7 +89,7 @@ def _read_conversations(
         if category not in _CATEGORIES:
             raise ConfigError(
                 f"BFCL has no multi-turn category {category!r}; there are "
-                f"{', '.join(CATEGORIES)}{nearest(category, CATEGORIES)}"
+                f"{', '.join(_CATEGORIES)}{nearest(category, _CATEGORIES)}"
             )
         rows, answers = (
             _read_lines(f"{folder}BFCL_v4_multi_turn_{category}.json") for folder in ("", "possible_answer/")

@@ -28,10 +28,10 @@ def _meets(
 ) -> bool:
     "Whether a figure meets its goal; NaN never does. Raises `ValueError` for a goal in another form."
     goal = goal.partition("(")[0].strip()
-    between = re.fullmatch(rf"({NUMBER}) to ({NUMBER})", goal)
+    between = re.fullmatch(rf"({_NUMBER}) to ({_NUMBER})", goal)
     if between:
         return float(between[1]) <= value <= float(between[2])
-    compared = re.fullmatch(rf"(<=|>=|<|>|)\s*({NUMBER})", goal)
+    compared = re.fullmatch(rf"(<=|>=|<|>|)\s*({_NUMBER})", goal)
     if not compared:
         raise ValueError(f"goal {goal!r} is not a number, a range or a comparison; pass holds=True or False.")
     return _COMPARE[compared[1]](value, float(compared[2]))

@@ -79,7 +79,7 @@ class Company:
 
     symbol: str  # three or four capitals
     name: str
-    sector: str  # one of SECTORS
+    sector: str  # one of _SECTORS
     ceo: str | None  # None: the post is vacant
     city: str
     employees: int
@@ -452,7 +452,7 @@ def _sector_page(world: "World", sector: str) -> Page:
 
 def _calendar_page() -> Page:
     text = (
-        f"The exchange is open on weekdays. Its holidays are {', '.join(sorted(HOLIDAYS))}. The last trading day is "
+        f"The exchange is open on weekdays. Its holidays are {', '.join(sorted(_HOLIDAYS))}. The last trading day is "
         f"{TRADING_DAYS[-1]}."
     )
     return Page(
@@ -508,7 +508,7 @@ def _company_news(world: "World", c: Company, rng: random.Random) -> list[Page]:
         for s in world.splits(c.symbol)
     ]
     return [
-        Page(f"https://{rng.choice(OUTLETS)}/{day}/{c.symbol.lower()}-{n}", title, text, "news", published=day)
+        Page(f"https://{rng.choice(_OUTLETS)}/{day}/{c.symbol.lower()}-{n}", title, text, "news", published=day)
         for n, (day, title, text) in enumerate(items)
     ]
 

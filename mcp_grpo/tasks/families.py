@@ -30,7 +30,7 @@ class Tool:
     tool: str
     names: tuple[str, ...]  # the last one is for evaluation
     descriptions: tuple[str, ...]  # the last one is for evaluation
-    arguments: tuple[str, ...] = ()  # real names; keys of ARGUMENTS
+    arguments: tuple[str, ...] = ()  # real names; keys of _ARGUMENTS
     gives: frozenset[str] = frozenset()  # keys of KINDS, or symbol, url, post
     changes_state: bool = False
 

@@ -27,8 +27,8 @@ class ToolCard:
     names: tuple[str, ...]  # shown in training; the first is the real name
     held_out_names: tuple[str, ...]  # shown only in evaluation
     description: str  # a few words
-    arguments: tuple[str, ...]  # keys of ARGUMENT_NAMES: real argument names, in order
-    gives: tuple[str, ...] = ()  # keys of PHRASES, or "symbol" or "post"
+    arguments: tuple[str, ...]  # keys of _ARGUMENT_NAMES: real argument names, in order
+    gives: tuple[str, ...] = ()  # keys of _PHRASES, or "symbol" or "post"
     changes_state: bool = False  # a call leaves something behind
 
 
@@ -156,7 +156,7 @@ def invented(rng: random.Random) -> str:
 
 
 def _shown(
-    options: tuple,  # the names to draw from, for each of LISTS
+    options: tuple,  # the names to draw from, for each of _LISTS
     names: str | Callable,  # train | held_out | invented, or a function of a Random
     rng: random.Random,
 ) -> str:
@@ -243,7 +243,7 @@ WORDS = {  # beside those of the question, what a statement of the fact may hold
 class Fact:
     "One fact about one company."
 
-    kind: str  # a key of PHRASES
+    kind: str  # a key of _PHRASES
     symbol: str
     value: str | None  # None: no tool gives it
     day: str = ""  # for "close"
@@ -260,7 +260,7 @@ class Fact:
 # %% ../../nbs/05_tasks/00_rules.ipynb #3792bfd6
 def _true_value(
     world: World,
-    kind: str,  # a key of PHRASES
+    kind: str,  # a key of _PHRASES
     symbol: str,
     day: str = "",  # for "close"
 ) -> str | None:  # None: there is none
@@ -295,7 +295,7 @@ class Maker:
 
     def fact(
         self,
-        kind: str = "",  # a key of PHRASES; a random one when empty
+        kind: str = "",  # a key of _PHRASES; a random one when empty
         company: Company | None = None,  # of the split; a random one when None
     ) -> Fact:
         "A fact that has a value."

@@ -134,7 +134,7 @@ async def read_tables(
         names = list(
             dict.fromkeys(str(row["table_name"]) for row in columns if re.fullmatch(r"\w+", str(row.get("table_name"))))
         )
-        found = [(name, await select(f"SELECT * FROM {name} LIMIT {MOST_ROWS + 1}")) for name in names[:most]]
+        found = [(name, await select(f"SELECT * FROM {name} LIMIT {_MOST_ROWS + 1}")) for name in names[:most]]
         more = (writer.name, takes_statement(writer, CHANGES_ROWS)) if writer and writer.name != tool.name else ()
         return [
             Table(server, tool.name, argument, name, tuple(rows), *more)
@@ -461,7 +461,7 @@ class TableGrammar:
             yield self.change(
                 table,
                 _ADD,
-                f"INSERT INTO {table.name} ({', '.join(values)}) VALUES ({', '.join(map(quoted, values.values()))})",
+                f"INSERT INTO {table.name} ({', '.join(values)}) VALUES ({', '.join(map(_quoted, values.values()))})",
                 (
                     f"SELECT {', '.join(values)}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name} WHERE "
                     f"{key} = {_quoted(name)}"

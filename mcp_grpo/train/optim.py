@@ -185,7 +185,7 @@ def check_spread(
     if cfg.optimizer not in _ELEMENTWISE:
         raise ConfigError(
             f"train.optimizer is {cfg.optimizer!r}, whose state cannot be spread over processes; take one of "
-            f"{', '.join(ELEMENTWISE)}."
+            f"{', '.join(_ELEMENTWISE)}."
         )
     if cfg.autocast == "float16":
         raise ConfigError(
