@@ -412,7 +412,15 @@ class Changer(BaseModel):
             "such as an address"
         ),
     )
+    only: dict[str, dict[str, list]] = Described(
+        default_factory=dict,
+        description="argument -> field of what it identifies -> the values with which the change works",
+    )
     shown_by: str = Described(description="reader that shows the change, as server.tool")
+
+    def fits(self, argument: str, record: dict) -> bool:
+        "Return whether a change may be asked for of what an argument identifies, by its record."
+        return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
 
 class Catalog(BaseModel):
@@ -428,6 +436,13 @@ class Catalog(BaseModel):
 
     def reader(self, id: str) -> Reader:
         return next(reader for reader in self.readers if reader.id == id)
+
+    def read(self, seen: Iterable[Seen]) -> Iterator[tuple[Seen, Reader]]:
+        "Yield some calls with each of the readers of their tool: one result may hold a thing and lists of others."
+        readers = defaultdict(list)
+        for reader in self.readers:
+            readers[reader.server, reader.tool].append(reader)
+        yield from ((call, reader) for call in seen for reader in readers[call.server, call.tool])
 
     def feeds(self, reader: Reader) -> Iterator[tuple[Field, Reader, str]]:
         """Yield the fields of what a reader gives that are arguments of others: the field, the other reader, its

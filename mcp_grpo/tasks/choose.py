@@ -28,7 +28,7 @@ KINDS = {
     "same": 1,
     "whether": 2,
     "unknown": 2,
-    "change": 3,
+    "change": 4,
     "sum": 2,
     "each": 2,
 }  # how often the turn of each comes

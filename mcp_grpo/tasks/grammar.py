@@ -946,6 +946,13 @@ SET = (
     "put the {f} of {x} to {v}",
     "update the {f} of {x} to {v}",
 )
+_GIVING = {  # first word of a tool that gives somebody something -> ways to say it
+    "send": ("send", "give", "issue"),
+    "give": ("give", "send"),
+    "issue": ("issue", "give", "send"),
+    "grant": ("grant", "give"),
+    "pay": ("pay", "give"),
+}
 _SETTERS = {"set", "update", "change", "modify", "edit"}  # tools with these verbs give a thing another value
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
@@ -1486,7 +1493,10 @@ class Grammar:
                 [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed],
                 self.settings(changer, takes[0][1].thing),
             )
-            found = [list(self.handles(key, phrases)) for _, key in takes]
+            found = [
+                [handle for handle in self.handles(key, phrases) if changer.fits(name, handle[0].record)]
+                for name, key in takes
+            ]
             if not settings or not all(found) or plain and len(takes) > 1:
                 continue
             forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
@@ -1524,10 +1534,9 @@ class Grammar:
         if not plain:
             return [({}, "")]
         if len(plain) == 1:
-            return [
-                ({plain[0]: value}, str(value))
-                for value in changer.choices.get(plain[0]) or self.values_of(noun, plain[0])
-            ]
+            examples = [example[plain[0]] for example in changer.examples if plain[0] in example]
+            values = changer.choices.get(plain[0]) or self.values_of(noun, plain[0]) or examples
+            return [({plain[0]: value}, str(value)) for value in values]
         return [
             (example, ", ".join(str(value) for value in example.values() if value != ""))
             for example in changer.examples
@@ -1541,6 +1550,9 @@ class Grammar:
             return DEEDS.get(
                 (verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",)
             )
+        if verb in _GIVING and verb not in _SETTERS:
+            noun = one_of(words_of(changer.tool)[-1])
+            return tuple(f"{deed} {{x}} {article(noun)} {noun} with the {{f}} {{v}}" for deed in _GIVING[verb])
         if changer.choices.keys() & set(plain) and verb not in _SETTERS:
             return tuple(deed + ', with the {f} "{v}"' for deed in DEEDS.get((verb, 1), (f"{verb} {{x}}",)))
         return SET

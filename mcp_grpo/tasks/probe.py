@@ -59,6 +59,7 @@ from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 # %% ../../nbs/05_tasks/05_probe.ipynb #a04e0d80
 _PATIENCE = 10  # seconds after which a call is given up, and its tool left out
 _MOST_CALLS = 120  # of one reading tool
+_AMOUNTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)  # for an argument that is a number
 
 
 @dataclass
@@ -136,6 +137,7 @@ class Probe:
         self.seen: dict[tuple[str, str, str], Seen] = {}  # reading calls that worked
         self.tried: set[tuple[str, str, str]] = set()
         self.changers: list[Changer] = []
+        self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(list)  # changes: values, check
         self.tables: list[Table] = []
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
@@ -220,10 +222,7 @@ class Probe:
     def identifiers(self) -> dict[tuple[str, str], list]:
         "Return the values that identify things: (noun, id or name) -> values, in the order they were met."
         catalog, found = self.catalog(), defaultdict(dict)
-        readers = {(reader.server, reader.tool): reader for reader in catalog.readers}
-        for call in self.seen.values():
-            if (reader := readers.get((call.server, call.tool))) is None:
-                continue
+        for call, reader in catalog.read(self.seen.values()):
             fields = [field for field in catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
             for record in records_of(reader, call):
                 for field in fields:
@@ -274,7 +273,8 @@ class Probe:
                     None,
                 )
                 for tool in tools.values():
-                    self.tables += await read_tables(leases[server], server, tool, writer)
+                    own = self.pool.specs[server].own_state
+                    self.tables += await read_tables(leases[server], server, tool, writer, own)
             while monotonic() < over:
                 before, identifiers = len(self.seen), self.identifiers()
                 for server, tool in self.reading():
@@ -337,25 +337,54 @@ class Probe:
                         found.append({name: fields[field] for name, field in last.items()})
         return found
 
-    async def change(self, seconds: float, attempts: int = 6) -> None:
-        "Try the tools that change something, each in clean sessions, and keep those whose effect a reading tool shows."
-        over = monotonic() + seconds
-        for server, names in self.changing.items():
-            for name in sorted(names):
-                tool, identifiers = self.tools[server][name], self.identifiers()
-                if takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
-                    continue  # of tables, see there
-                for _ in range(attempts):
-                    if monotonic() > over or name in self.reports[server].left_out:
-                        break
-                    values = self.change_values(server, tool, identifiers)
-                    if (check := await self.effect(server, name, whole_arguments(values))) is None:
-                        continue
-                    self.changers.append(self.changer(server, tool, values, identifiers, f"{server}.{check['tool']}"))
+    async def change(self, seconds: float, attempts: int = 10, enough: int = 4) -> None:
+        """Try the tools that change something in turns, each time in clean sessions, and keep those whose effect a
+        reading tool shows; a tool has had its turns when it worked `enough` times, or never in six."""
+        over, identifiers = monotonic() + seconds, self.identifiers()
+        for turn in range(attempts):
+            for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
+                tool, tries = self.tools[server][name], self.tries[server, name]
+                worked = sum(check is not None for _, check in tries)
+                if monotonic() > over or name in self.reports[server].left_out or worked >= enough:
+                    continue
+                if turn >= 6 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
+                    continue  # what takes a statement is tried with the rows of its tables, see there
+                values = self.change_values(server, tool, identifiers)
+                tries.append((values, await self.effect(server, name, whole_arguments(values))))
+        for (server, name), tries in self.tries.items():
+            worked = [(values, check) for values, check in tries if check is not None]
+            if worked:
+                values, check = worked[0]
+                tool, shown_by = self.tools[server][name], f"{server}.{check['tool']}"
+                self.changers.append(self.changer(server, tool, values, identifiers, shown_by))
+            elif self.reports[server].worked[name]:
+                self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
+
+    def conditions(self, tries: list[tuple[dict, dict | None]], takes: dict[str, Key]) -> dict[str, dict[str, list]]:
+        """Return what holds of the things with which a change worked, and of none with which it did not: the argument
+        that identifies them, their field, its values. A pending order can be cancelled, a delivered one cannot."""
+        catalog, found = self.catalog(), {}
+        for argument, key in takes.items():
+            thing = next((thing for thing in catalog.things if thing.noun == key.thing), None)
+            if thing is None or key.by != "id":
+                continue
+            ids = [field.path for field in thing.fields if field.kind == "id" and not field.refers]
+            known: dict[str, dict] = defaultdict(dict)  # id -> all that was seen of it
+            for call, reader in catalog.read(self.seen.values()):
+                for record in records_of(reader, call) if reader.gives == thing.noun else ():
+                    for path in ids:
+                        if path in record:
+                            known[str(record[path])] |= record
+            did, did_not = (
+                [known[str(values[argument])] for values, check in tries if (check is not None) == worked]
+                for worked in (True, False)
+            )
+            for field in thing.fields:
+                holds, fails = ({record.get(field.path) for record in side} for side in (did, did_not))
+                if field.kind in ("category", "flag") and fails and None not in holds and not holds & fails:
+                    found[argument] = {field.path: sorted(holds)}
                     break
-                else:
-                    if self.reports[server].worked[name]:
-                        self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
+        return found
 
     def keys(self, server: str, tool: mcp_types.Tool) -> dict[str, tuple[str, str]]:
         "Return what the arguments of a tool that changes something identify, by path."
@@ -378,9 +407,15 @@ class Probe:
         if (makes or not takes) and all(isinstance(value, (str, int)) for value in values.values()):
             examples = [self.change_values(server, tool, identifiers) for _ in range(60)]
         else:
-            examples = self.rng.sample(
-                together := self.of_one_record([path for path in values if path not in takes]), min(len(together), 60)
-            )
+            plain = [path for path in values if path not in takes]
+            together = self.of_one_record(plain)
+            if (
+                len(plain) == 1
+                and isinstance(values[plain[0]], (int, float))
+                and not isinstance(values[plain[0]], bool)
+            ):
+                together = [{plain[0]: amount} for amount in _AMOUNTS]
+            examples = self.rng.sample(together, min(len(together), 60))
         fixed = {
             path: value
             for path, value in values.items()
@@ -399,6 +434,7 @@ class Probe:
             choices=choices,
             fixed=fixed,
             examples=examples,
+            only=self.conditions(self.tries[server, tool.name], takes),
             shown_by=shown_by,
         )
 
@@ -463,56 +499,28 @@ class Probe:
         async with await self.pool.lease(sorted({server, *(call[0] for call in before)})) as lease:
             for call in before:
                 await lease.call(*call)
-            old = [await lease.call(server, look.tool, look.params) for look in looks]
+            old = [await self.content_before(lease, look) for look in looks]
             if await self.call(lease, server, tool, params) is None:
                 return None
-            new = [await lease.call(server, look.tool, look.params) for look in looks]
-        found = []
-        for look, was, now in zip(looks, old, new):
-            if was.fault or now.fault or now.is_error or was.content == now.content or len(now.content) > 100_000:
-                continue
-            if read_value(now.content) is None:
-                added = [
-                    value
-                    for _, value in leaves(params)
-                    if isinstance(value, str)
-                    and len(value) > 3
-                    and value in now.content
-                    and value not in was.content
-                    and value not in look.params.values()
-                ]
-                if added and len(now.content) < 900:
-                    found.append(
-                        (
-                            1.5,
-                            {
-                                "server": server,
-                                "tool": look.tool,
-                                "params": look.params,
-                                "write_tool": tool,
-                                "contains": list(dict.fromkeys(added)),
-                            },
-                            now.content,
-                        )
-                    )
-                continue
-            shown = _difference(
-                read_value(was.content), read_value(now.content), [value for _, value in leaves(params)]
-            )
-            if shown:
-                found.append(
-                    (
-                        shown[0],
-                        {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | shown[1],
-                    )
-                )
-        if not found:
-            return None
-        check, *content = min(found, key=lambda pair: pair[0])[1:]
-        shown = set(re.findall(r"[^\W_]+", " ".join(map(str, check.get("contains", [])))))
-        return check | (
-            {"words": sorted(set(re.findall(r"[^\W_]+", content[0])) - shown)} if content else {}
-        )  # words that may stand beside the values in a text
+            best, plainest = None, 9.0
+            for look, was in zip(looks, old):
+                now = await lease.call(server, look.tool, look.params)
+                if was is None or now.fault or now.is_error or now.content == was or len(now.content) > 100_000:
+                    continue
+                rank, check = _shown(was, now.content, params, look, words_of(tool)[0])
+                if check and rank < plainest:
+                    best = {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | check
+                    plainest = rank
+                if plainest == 0:
+                    break  # it cannot be shown more plainly
+        return best
+
+    async def content_before(self, lease: Lease, look: Seen) -> str | None:
+        "Return what a reading call gives before a change; what it gave to the probe stands for it. None: a fault."
+        if look.content and look.whole:
+            return look.content
+        result = await lease.call(look.server, look.tool, look.params)
+        return None if result.fault else result.content
 
     async def result_after(self, change: Step, look: Step) -> dict | None:
         """Make a change in a clean session and return a check that a call then has just this result; None if the change
@@ -539,7 +547,25 @@ class Probe:
         }
 
 
-def _difference(was: Any, now: Any, given: list) -> tuple[int, dict] | None:
+def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[float, dict]:
+    """Return how plainly two contents of a look show a change that was made with some arguments (0 is best), and the
+    conditions that the second fulfils and the first does not; none of them if they show nothing."""
+    given = [value for _, value in leaves(params)]
+    if read_value(now) is not None:
+        return _difference(read_value(was), read_value(now), given, verb) or (9.0, {})
+    added = [
+        value
+        for value in given
+        if isinstance(value, str) and len(value) > 3 and value in now and value not in look.params.values()
+    ]
+    added = list(dict.fromkeys(value for value in added if value not in was))
+    if not added or len(now) >= 900:
+        return 9.0, {}
+    beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
+    return 1.5, {"contains": added, "words": sorted(beside)}  # words that may stand beside the values in a text
+
+
+def _difference(was: Any, now: Any, given: list, verb: str = "") -> tuple[int, dict] | None:
     """Return how plainly a result shows a change (0 is best), and the conditions that it fulfils afterwards and not
     before."""
     texts, found = {str(value) for value in given}, []
@@ -549,6 +575,12 @@ def _difference(was: Any, now: Any, given: list) -> tuple[int, dict] | None:
             path: value for path, value in new.items() if old.get(path) != value and not _is_passing(path, value)
         }
         found += [(0, {"path": path, "equals": value}) for path, value in changed.items() if str(value) in texts]
+        told = {path: value for path, value in changed.items() if len(str(value)) < 40}
+        found += [
+            (1, {"path": path, "equals": value})
+            for path, value in told.items()
+            if len(verb) > 3 and str(value).lower().startswith(verb[:5])  # what was cancelled has the status cancelled
+        ]
         if len(changed) == 1:
             found += [(3, {"path": path, "equals": value}) for path, value in changed.items()]
     before = dict(lists_in(was))

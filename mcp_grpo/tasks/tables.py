@@ -18,7 +18,7 @@ from typing import Any
 import mcp_types
 
 from ..client.pool import Lease
-from .calls import is_fact, words_of
+from .calls import is_fact, refuses, words_of
 from mcp_grpo.tasks.catalog import (
     Field,
     IDENTIFIERS,
@@ -118,6 +118,7 @@ async def read_tables(
     server: str,
     tool: mcp_types.Tool,
     writer: mcp_types.Tool | None = None,  # another tool, which takes statements that change rows
+    own_state: bool = False,  # of an episode: the tool may then be tried with a statement that changes no row
     most: int = 12,  # tables
 ) -> list[Table]:
     "Return the tables that a tool can read with SQL, with their rows; none if it takes no SQL."
@@ -135,12 +136,15 @@ async def read_tables(
             dict.fromkeys(str(row["table_name"]) for row in columns if re.fullmatch(r"\w+", str(row.get("table_name"))))
         )
         found = [(name, await select(f"SELECT * FROM {name} LIMIT {_MOST_ROWS + 1}")) for name in names[:most]]
+        found = [(name, rows) for name, rows in found if rows and len(rows) <= _MOST_ROWS]
         more = (writer.name, takes_statement(writer, CHANGES_ROWS)) if writer and writer.name != tool.name else ()
-        return [
-            Table(server, tool.name, argument, name, tuple(rows), *more)
-            for name, rows in found
-            if rows and len(rows) <= _MOST_ROWS
-        ]
+        if not writer and own_state and found:
+            name, column = found[0][0], next(iter(found[0][1][0]))
+            tried = await lease.call(
+                server, tool.name, {argument: f"UPDATE {name} SET {column} = {column} WHERE 1 = 0"}
+            )
+            more = () if tried.is_error or tried.fault or refuses(tried.content) else (tool.name, argument)
+        return [Table(server, tool.name, argument, name, tuple(rows), *more) for name, rows in found]
     return []
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #92c83577
