@@ -22,6 +22,11 @@ def lines() -> int:
     return sum(len(source.splitlines()) for source in modules().values())
 
 
+def statements(module: str) -> int:
+    "Statements of a module, however they are laid out."
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(modules()[module])))
+
+
 def chains() -> list[list[str]]:
     "Every class of ours with the classes of ours that it inherits from, one after the other."
     bases = {
@@ -96,10 +101,10 @@ def test_the_search_for_forwarders_finds_one():
 
 
 def test_the_engine_fits_on_a_few_screens():
-    assert len(modules()["rollout.hf"].splitlines()) <= 450
+    assert statements("rollout.hf") <= 400
 
 
 if __name__ == "__main__":
-    print(f"{lines()} exported lines; rollout.hf {len(modules()['rollout.hf'].splitlines())}")
+    print(f"{lines()} exported lines; rollout.hf {statements('rollout.hf')} statements")
     print("chains:", [chain for chain in chains() if len(chain) > 2])
     print("forwarders:", forwarders())
