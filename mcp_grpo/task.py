@@ -664,6 +664,13 @@ class Task:
         "The first user message."
         return self.prompt[-1]["content"]
 
+    def changes_state(self, server: str, tool: str) -> bool:
+        "Whether a call of this real tool changes a server's state."
+        check = self.state_check
+        if check is not None and (server, tool) == (check["server"], check["write_tool"]):
+            return True
+        return any(offered.changes_state and (server, tool) == (offered.server, offered.tool) for offered in self.tools)
+
     @property
     def calls(self) -> int:
         "How many calls a person would need, as the row says; 0 if it does not."

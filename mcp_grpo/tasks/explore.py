@@ -24,7 +24,7 @@ from ..client.session import SessionError, run_sync
 from ..config import ConfigError, nearest, replace_file
 from ..env.episode import cut_result
 from ..env.offer import offered
-from ..env.reward import shows
+from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
 from .calls import words_of
