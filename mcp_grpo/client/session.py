@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['log', 'FAULTS', 'MAX_ERRLOG', 'ToolResult', 'SessionError', 'fault_of', 'MemoryTransport', 'ErrorLog', 'list_tools',
-           'live_sessions', 'Session', 'portal', 'run_sync']
+           'live_sessions', 'Session']
 
 # %% ../../nbs/01_client/03_session.ipynb #87a32924
-import asyncio, concurrent.futures, json, logging, os, tempfile, threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio, json, logging, os, tempfile
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import Any
 
 import anyio, mcp_types
-from anyio.from_thread import BlockingPortal
 from anyio.to_thread import run_sync as in_thread
 from mcp import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
@@ -27,6 +26,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from pydantic import ValidationError
 
+from ..aio import at_exit
 from .hardening.http import FAULT_OF_CODE, NO_SESSION, TOO_LARGE, http_client
 from .hardening.limits import finite, result_size
 from .hardening.rate import Gate, Pause
@@ -595,21 +595,7 @@ class Session:
         )
 
 # %% ../../nbs/01_client/03_session.ipynb #a994e2ff
-_portal: BlockingPortal | None = None
-_portal_lock = threading.Lock()
-
-
-def _run_portal(ready: concurrent.futures.Future) -> None:
-    "The background thread: one loop with a portal in it."
-
-    async def main():
-        async with BlockingPortal() as portal:
-            ready.set_result(portal)
-            await portal.sleep_until_stopped()
-
-    anyio.run(main)
-
-
+@at_exit
 async def _close_all() -> None:
     "Close all sessions of the running loop."
     here = asyncio.get_running_loop()
@@ -619,76 +605,5 @@ async def _close_all() -> None:
                 tg.start_soon(session.close)
 
 
-def _stop_at_exit(portal: BlockingPortal, loop_thread: threading.Thread) -> None:
-    "Wait for the main thread to end, then close what is still open and stop the loop."
-    threading.main_thread().join()
-    portal.call(_close_all)
-    portal.call(portal.stop, True)
-    loop_thread.join(2 * _CLOSE_SECONDS)
-
-# %% ../../nbs/01_client/03_session.ipynb #e9058f53
-def portal() -> BlockingPortal:
-    "The portal into the background loop; the first call starts the loop."
-    global _portal
-    with _portal_lock:
-        if _portal is None:
-            ready = concurrent.futures.Future()
-            thread = threading.Thread(target=_run_portal, args=(ready,), name="mcp_grpo loop", daemon=True)
-            thread.start()
-            _portal = ready.result()
-            threading.Thread(target=_stop_at_exit, args=(_portal, thread), name="mcp_grpo exit").start()
-    return _portal
-
-
-def _forget_portal() -> None:
-    "Let a forked child start its own loop: threads are not copied by a fork."
-    global _portal, _portal_lock
-    _portal, _portal_lock = None, threading.Lock()
-    _LIVE.clear()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_portal)
-
-# %% ../../nbs/01_client/03_session.ipynb #652b99c3
-class _Job:
-    "One coroutine function running in the background loop, with a way to cancel it."
-
-    def __init__(self, fn: Callable[..., Awaitable], args: tuple):
-        self.fn, self.args, self.scope, self.cancelled = fn, args, None, False
-
-    async def run(self) -> Any:
-        with anyio.CancelScope() as self.scope:
-            if self.cancelled:
-                self.scope.cancel()
-            return await self.fn(*self.args)
-
-    async def cancel(self) -> None:
-        self.cancelled = True
-        if self.scope is not None:
-            self.scope.cancel()
-
-
-def _wait(future: concurrent.futures.Future) -> None:
-    "Wait in short intervals, so that an interrupt is delivered on every system."
-    while not future.done():
-        concurrent.futures.wait([future], timeout=0.1)
-
-
-def run_sync(
-    fn: Callable[..., Awaitable],  # an async function
-    *args,  # its arguments
-) -> Any:  # what it returns, or the exception it raises
-    "Run `fn(*args)` in the background loop and wait for it; an interrupt cancels it and waits for its clean-up."
-    background = portal()
-    if threading.current_thread().name == "mcp_grpo loop":
-        raise RuntimeError("run_sync was called inside the background loop; await the coroutine there instead.")
-    job = _Job(fn, args)
-    future = background.start_task_soon(job.run)
-    try:
-        _wait(future)
-    except KeyboardInterrupt:
-        background.start_task_soon(job.cancel)
-        _wait(future)
-        raise
-    return future.result()
+    os.register_at_fork(after_in_child=_LIVE.clear)

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import anyio
 
 from .session import SessionError, ToolResult
-from ..config import nearest, replace_file
+from ..config import nearest
+from ..files import replace_file
 from ..errors import UserError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pydantic import BaseModel, Field
 
 from ..client.pool import together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import ConfigError, RewardConfig
 from ..endpoint import Endpoint, EndpointError, endpoint_settings
 from .episode import Outcome

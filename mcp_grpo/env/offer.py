@@ -19,7 +19,8 @@ import mcp_types
 
 from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
-from ..client.session import ToolResult, run_sync
+from ..aio import run_sync
+from ..client.session import ToolResult
 from ..config import nearest
 from .action import ARGUMENT_ALIASES
 from .state import MISSING, follow

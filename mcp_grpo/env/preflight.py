@@ -17,7 +17,7 @@ import mcp_types
 
 from ..client.pool import Pool, together
 from ..client.spec import nearest_server
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
 from .episode import Episode, Outcome

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from .action import Call, prompt_messages, render_answer, render_call, render_calls
 from .episode import Episode, Outcome
 from .answers import same_argument

@@ -23,7 +23,7 @@ from mcp.server.lowlevel import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import Call, observation, parse_action, prompt_messages, render_calls, tool_prompt
