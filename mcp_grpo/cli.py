@@ -572,7 +572,7 @@ def call(
     mcp-grpo call polygon get_last_trade '{"ticker": "QZXA"}'
     """
     from mcp_grpo.client.pool import open_pool
-    from mcp_grpo.client.session import run_sync
+    from mcp_grpo.aio import run_sync
     from mcp_grpo.config import ConfigError, load_config, nearest
     from mcp_grpo.observe.track import run_overrides
     from mcp_grpo.observe.view import Table

@@ -11,7 +11,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from mcp_grpo.client.pool import together
-from mcp_grpo.client.session import run_sync
+from mcp_grpo.aio import run_sync
 from mcp_grpo.rollout.engine import Engine, Sampling
 
 Work = list[

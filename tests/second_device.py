@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from mcp_grpo.client.session import run_sync
+from mcp_grpo.aio import run_sync
 from mcp_grpo.config import load_config
 from mcp_grpo.model.policy import add_lora
 from mcp_grpo.rollout.engine import Sampling

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from conftest import ROOT
 
-from mcp_grpo.client.guard import tools_digest
+from mcp_grpo.client.hardening.tools import tools_digest
 from mcp_grpo.client.pool import LeasedSession, Pool, together
 from mcp_grpo.client.session import MAX_ERRLOG, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec

@@ -8,7 +8,7 @@ from statements import DISHONEST, HONEST, asked_of, play_ways
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import embedded_specs
-from mcp_grpo.env.reward import declines, gives
+from mcp_grpo.env.answers import declines, gives
 from mcp_grpo.task import read_tasks
 
 

@@ -8,7 +8,9 @@ import pytest
 from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool
-from mcp_grpo.env.reward import Record, ToolEvent, shows, succeeded, written
+from mcp_grpo.env.answers import shows, written
+from mcp_grpo.env.reward import succeeded
+from mcp_grpo.env.state import Record, ToolEvent
 from mcp_grpo.task import ShortRow, Task, read_rows, read_tasks, task_digest
 
 WRITTEN = ROOT / "data/written"

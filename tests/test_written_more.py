@@ -11,7 +11,9 @@ from conftest import ROOT, third_party_part
 from mcp_grpo.client.pool import Pool, together
 from mcp_grpo.client.spec import from_mcp_servers
 from mcp_grpo.env.episode import cut_result
-from mcp_grpo.env.reward import Record, ToolEvent, gives, same_argument, shows, succeeded, written
+from mcp_grpo.env.answers import gives, same_argument, shows, written
+from mcp_grpo.env.reward import succeeded
+from mcp_grpo.env.state import Record, ToolEvent
 from mcp_grpo.task import ShortRow, Task, read_tasks
 
 FOLDER = ROOT / "data/written"

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..config import explain, nearest, replace_file
+from ..config import explain, nearest
+from ..files import replace_file
 from ..errors import UserError
 
 # %% ../../nbs/01_client/00_spec.ipynb #b61ae034

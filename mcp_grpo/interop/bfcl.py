@@ -23,12 +23,12 @@ from mcp.server.lowlevel import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import Call, observation, parse_action, prompt_messages, render_calls, tool_prompt
 from ..env.episode import Outcome, Step
-from ..env.reward import ToolEvent
+from ..env.state import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
 from mcp_grpo.observe.evaluate import (
     Rounds,

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from ..client.pool import Pool
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..client.spec import embedded_specs
 from ..env.action import Call
 from ..env.episode import Episode, Outcome, Step

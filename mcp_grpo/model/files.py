@@ -21,7 +21,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..config import ConfigError, WriteError, replace_file, writing
+from ..config import ConfigError
+from ..files import WriteError, replace_file, writing
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c06
 @dataclass(frozen=True)

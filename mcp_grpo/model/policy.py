@@ -26,7 +26,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ..config import Config, ConfigError, WriteError, asset, is_tiny
+from ..config import Config, ConfigError, asset, is_tiny
+from ..files import WriteError
 from ..errors import UserError
 from .files import PACKAGED_MODELS, packaged_folder
 

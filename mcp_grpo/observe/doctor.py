@@ -21,7 +21,8 @@ from pathlib import Path
 import anyio
 
 from ..client.pool import Lease, Pool, Proof, open_pool, together
-from ..client.session import SessionError, run_sync
+from ..aio import run_sync
+from ..client.session import SessionError
 from ..config import Config, ConfigError, find_path, settle_data
 from .view import Table
 from ..task import TaskError, read_tasks

@@ -27,7 +27,7 @@ import anyio
 import httpx2
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
 from ..env.action import prompt_messages
 from ..env.episode import Episode

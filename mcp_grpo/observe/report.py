@@ -13,7 +13,8 @@ from pathlib import Path
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config import ConfigError, experiment, project_root, writing
+from ..config import ConfigError, experiment, project_root
+from ..files import writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
 from .track import read_lines

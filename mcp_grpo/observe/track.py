@@ -27,18 +27,16 @@ from mcp_grpo.config import (
     TASK_FILES,
     Config,
     ConfigError,
-    WriteError,
     changed_settings,
     check_unchanged,
     load_config,
     nearest,
     project_root,
     read_config,
-    replace_file,
     save_config,
     settle_data,
-    writing,
 )
+from ..files import WriteError, replace_file, writing
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941

@@ -14,7 +14,8 @@ from dataclasses import replace
 import anyio
 
 from ..client.pool import Pool, together
-from ..client.session import SessionError, run_sync
+from ..aio import run_sync
+from ..client.session import SessionError
 from ..config import ConfigError
 from ..env.action import parse_action, prompt_messages, tool_schema, turn_pattern
 from ..env.episode import Episode, servers_of

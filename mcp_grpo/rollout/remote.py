@@ -25,8 +25,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from ..client.pool import together
-from ..client.session import run_sync
-from ..config import Config, ConfigError, WriteError, is_deterministic, writing
+from ..aio import run_sync
+from ..config import Config, ConfigError, is_deterministic
+from ..files import WriteError, writing
 from ..errors import UserError
 from ..model.policy import Policy, Probe, Weights, plan_run
 from .engine import Completion, EngineError, EngineStats, Key, Sampling

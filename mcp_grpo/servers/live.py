@@ -135,7 +135,7 @@ class Service:
         body: str = "",  # of the response
     ) -> None:
         "Raise `Refused` or `Failed` for every HTTP status but 200."
-        from mcp_grpo.client.guard import retry_after_seconds
+        from mcp_grpo.client.hardening.rate import retry_after_seconds
 
         if status == 200:
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from ..config import replace_file
+from ..files import replace_file
 from ..task import Task
 
 # %% ../../nbs/05_tasks/12_card.ipynb #b75af340

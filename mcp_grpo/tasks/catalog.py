@@ -19,7 +19,8 @@ from typing import Any, Literal
 import mcp_types
 from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 
-from ..config import ConfigError, explain, replace_file
+from ..config import ConfigError, explain
+from ..files import replace_file
 from ..env.episode import CUT
 from mcp_grpo.tasks.calls import (
     CODES,

@@ -20,11 +20,13 @@ from typing import Any
 import mcp_types
 
 from ..client.pool import Pool, together
-from ..client.session import SessionError, run_sync
-from ..config import ConfigError, nearest, replace_file
+from ..aio import run_sync
+from ..client.session import SessionError
+from ..config import ConfigError, nearest
+from ..files import replace_file
 from ..env.episode import cut_result
 from ..env.offer import offered
-from ..env.reward import shows
+from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
 from .calls import words_of

@@ -20,7 +20,7 @@ import mcp_types
 from pydantic import BaseModel, Field
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import ConfigError
 from ..endpoint import Endpoint, EndpointError, endpoint_settings
 from ..env.offer import first_line

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import explain
 from ..env.offer import References, complete_task, has_references
 from ..task import Message, Task, TaskError

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ..client.pool import Pool, together
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..env.episode import Outcome
-from ..env.reward import readable, shows
+from ..env.answers import readable, shows
 from ..env.scripted import play
 from ..task import Task, TaskError
 

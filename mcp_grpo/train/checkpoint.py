@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..config import Config, explain, save_config, writing
+from ..config import Config, explain, save_config
+from ..files import writing
 from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError

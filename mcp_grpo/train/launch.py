@@ -23,7 +23,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from ..client.pool import Pool, open_pool
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import Config, find_path, read_config
 from ..env.offer import complete_tasks_sync
 from ..model.parallel import World, open_sharded, read_deepspeed

@@ -17,7 +17,7 @@ from typing import Callable, Iterator
 import torch
 
 from ..client.pool import Pool
-from ..client.session import run_sync
+from ..aio import run_sync
 from ..config import Config, ConfigError, TrainConfig, nearest
 from ..env.action import prompt_messages
 from ..env.judge import judge_sync, judged, open_judges

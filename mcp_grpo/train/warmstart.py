@@ -19,8 +19,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from ..client.pool import Pool
-from ..client.session import run_sync
-from ..config import Config, ConfigError, TrainConfig, writing
+from ..aio import run_sync
+from ..config import Config, ConfigError, TrainConfig
+from ..files import writing
 from ..env.action import prompt_messages
 from ..env.judge import judge_sync, judged
 from ..env.offer import with_pseudonyms

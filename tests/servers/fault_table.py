@@ -9,7 +9,7 @@ import anyio
 import psutil
 from faulty import VICTIM
 
-from mcp_grpo.client.guard import PinError
+from mcp_grpo.client.hardening.tools import PinError
 from mcp_grpo.client.pool import Pool, together
 from mcp_grpo.client.session import SessionError
 from mcp_grpo.client.spec import ServerSpec
@@ -128,7 +128,7 @@ def server_processes(but: set[int] = frozenset()) -> list[psutil.Process]:
     me, found = psutil.Process(), []
     for child in me.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            is_fork_server = child.ppid() == me.pid and any(word.endswith("zygote.py") for word in child.cmdline())
+            is_fork_server = child.ppid() == me.pid and any(word.endswith("fork_server.py") for word in child.cmdline())
             if not is_fork_server and child.pid not in but and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
     return found

@@ -251,7 +251,7 @@ def found(folder: Path, hearts: dict[str, str]) -> list[str]:
 async def main(values: dict):
     from fault_table import faulty
 
-    from mcp_grpo.client.guard import register_secret
+    from mcp_grpo.client.hardening.secrets import register_secret
     from mcp_grpo.client.pool import Pool
     from mcp_grpo.client.spec import ServerSpec
     from mcp_grpo.client.tape import Tape
