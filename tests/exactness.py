@@ -13,11 +13,12 @@ from templates import FAMILIES, tokenizer_of
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import ServerSpec
-from mcp_grpo.env.action import Call, prompt_messages, render_calls, tool_schema
+from mcp_grpo.env.action import Action, Call, tool_schema
 from mcp_grpo.rollout.chat import Chat
 from mcp_grpo.rollout.collect import collect_sync
 from mcp_grpo.rollout.engine import Completion, Sampling
 from mcp_grpo.rollout.trajectory import Trajectory
+from mcp_grpo.rollout.turns import prompt_messages
 from mcp_grpo.task import OfferedTool, Task
 
 MARKERS = sorted({token for family in FAMILIES.values() for token in (*family.special, *family.marks)})
@@ -128,7 +129,7 @@ class RandomEngine:
             tool, what = self.rng.choice(task.tools), str(self.rng.random())
             RESULTS[what] = hostile_text(self.rng, 10)
             calls.append(Call(tool.name, {next(iter(tool.arguments)): what}))
-        return self.chat.tokenizer.encode(render_calls(calls, self.chat.form), add_special_tokens=False)
+        return self.chat.turn_ids(Action(calls))[:-1]
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: tuple) -> Completion:
         calling = self.rng.random() < 0.75
@@ -199,7 +200,7 @@ def wrong_in(
 
     plain = harmless(task)
     schemas = [tool_schema(tool) for tool in plain.tools] if chat.shows_tools(task) else None
-    messages = plain.prompt if schemas else [dict(m, content="plain") for m in prompt_messages(task, chat.form)]
+    messages = plain.prompt if schemas else [dict(m, content="plain") for m in chat.messages(task)]
     if markers(t.ids[: t.prompt_len]) != markers(chat.prompt_ids(messages, schemas)):
         found.append("markers in the prompt")
     results = [[e.content for e in t.outcome.events if e.turn == i] for i in range(len(spans))]

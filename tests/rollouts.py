@@ -19,7 +19,6 @@ from transformers import LogitsProcessor
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import ServerSpec, embedded_specs
 from mcp_grpo.config import asset, load_config
-from mcp_grpo.env.action import parse_action, prompt_messages
 from mcp_grpo.model.policy import Policy, open_policy
 from mcp_grpo.rollout import hf
 from mcp_grpo.rollout.chat import Chat
@@ -191,7 +190,7 @@ class TRL:
         answers, names, seconds = defaultdict(dict), set(), self.seconds
         for t in self.recorded.episodes:
             for turn, ids in enumerate(self.recorded.turns(t)):
-                calls = parse_action(self.recorded.chat.decode(ids)).calls
+                calls = self.recorded.chat.parse(ids).calls
                 for call, event in zip(calls, [event for event in t.outcome.events if event.turn == turn]):
                     names.add(call.name)
                     answers[t.task_id].setdefault(
@@ -236,7 +235,7 @@ class TRL:
             tokenizer.pad_token = tokenizer.eos_token
         chat = self.recorded.chat
         self.rows = [
-            {"prompt": prompt_messages(task, chat.form), "task_id": task.task_id}
+            {"prompt": chat.messages(task), "task_id": task.task_id}
             for task in self.recorded.tasks
             for _ in range(self.recorded.samples)
         ]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from mcp_grpo.client.pool import Pool
-from mcp_grpo.env.action import render_call
+from mcp_grpo.env.action import Action
 from mcp_grpo.env.scripted import Replay, oracle_turns, play_all_sync, shown_call
+from mcp_grpo.rollout.turns import parse_turn, render_turn
 from mcp_grpo.servers.world import open_world
 from mcp_grpo.task import Task
 
@@ -42,7 +43,7 @@ class Asked:
 
     def turns(self) -> tuple[list[str], str]:
         "The oracle's look-ups, and its last turn."
-        turns = oracle_turns(self.task)
+        turns = list(map(render_turn, oracle_turns(self.task)))
         return turns[:-2] if self.posts else turns[:-1], turns[-1]
 
     def post(self, text: str, channel: str = "") -> str:
@@ -50,16 +51,12 @@ class Asked:
         writer = next((tool for tool in self.task.tools if tool.tool == "slack_post_message"), None)
         if writer is None:
             return ""
-        return render_call(
-            shown_call(
-                {
-                    "server": "slack",
-                    "tool": writer.tool,
-                    "params": {"channel_id": channel or self.channel(), "text": text},
-                },
-                self.task.tools,
-            )
-        )
+        step = {
+            "server": "slack",
+            "tool": writer.tool,
+            "params": {"channel_id": channel or self.channel(), "text": text},
+        }
+        return render_turn(Action([shown_call(step, self.task.tools)]))
 
     def channel(self) -> str:
         "The channel that the question names, else the first."
@@ -257,11 +254,8 @@ def reads_the_channel(asked):
     looked_up, end = asked.turns()
     if reader is None or len(asked.task.tools) > asked.task.limits["max_tools"]:
         return None
-    look = render_call(
-        shown_call(
-            {"server": "slack", "tool": reader.tool, "params": {"channel_id": asked.channel()}}, asked.task.tools
-        )
-    )
+    step = {"server": "slack", "tool": reader.tool, "params": {"channel_id": asked.channel()}}
+    look = render_turn(Action([shown_call(step, asked.task.tools)]))
     said = [asked.post(asked.joined("{value}")), look, end] if asked.posts else [look, end]
     return [*looked_up, *said] if len(looked_up) + len(said) <= asked.task.max_turns else None
 
@@ -437,7 +431,7 @@ def play_ways(ways: dict[str, Callable], tasks: list[Task], among: list[Task], p
         found.tasks.update(task.task_id for task in played)
 
         def policy(task: Task, turns: dict = turns) -> Replay:
-            return Replay(turns[task.task_id])
+            return Replay(list(map(parse_turn, turns[task.task_id])))
 
         for task, outcome in zip(played, play_all_sync(policy, played, pool)):
             if outcome.end == "aborted":

@@ -5,7 +5,8 @@ from exactness import exactness
 from templates import FAMILIES, tokenizer_of
 
 from mcp_grpo.rollout import chat as chat_module
-from mcp_grpo.rollout.chat import TODAY, Chat, call_form
+from mcp_grpo.rollout.chat import TODAY, Chat
+from mcp_grpo.rollout.turns import call_form
 
 TOOL = {
     "type": "function",

@@ -9,7 +9,7 @@ from conftest import ROOT, run
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import from_mcp_servers
 from mcp_grpo.config import load_config
-from mcp_grpo.env.action import Call, render_answer, render_call
+from mcp_grpo.env.action import Action, Call, final_answer
 from mcp_grpo.env.offer import complete_tasks
 from mcp_grpo.env.scripted import Replay, play
 from mcp_grpo.observe.compare import compare_episodes, evaluate_policy, rounds_table
@@ -63,7 +63,7 @@ def files(folder, rows=MINE):
 def turns(*calls):
     "A policy that makes calls, each in its own turn, and then says that it is done."
     return lambda task: Replay(
-        [*(render_call(Call(name, arguments)) for name, arguments in calls), render_answer(["done"])]
+        [*(Action([Call(name, arguments)]) for name, arguments in calls), final_answer(["done"])]
     )
 
 

@@ -26,13 +26,12 @@ from ..client.pool import Pool, together
 from ..aio import run_sync
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
-from ..env.action import Call, observation, parse_action, prompt_messages, render_calls, tool_prompt
+from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt
 from ..env.episode import Outcome, Step
 from ..env.state import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
 from mcp_grpo.observe.evaluate import (
     Rounds,
-    Turn,
     endpoint_writer,
     evaluation_sampling,
     keep_evaluation,
@@ -42,6 +41,7 @@ from ..rollout.chat import Chat
 from ..rollout.collect import opening_ids, play_turns
 from ..rollout.engine import Engine, Sampling
 from ..rollout.trajectory import Trajectory, TurnText
+from ..rollout.turns import prompt_messages, render_turn
 from ..task import OfferedTool, Task
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #0b9cdd4d
@@ -290,9 +290,8 @@ class Talk:
         self,
         conversation: Conversation,
         pool: Pool,  # open, with its services
-        form: str = "hermes",  # how the policy writes calls
     ):
-        self.conversation, self.pool, self.form, self.end, self.reason = conversation, pool, form, "", ""
+        self.conversation, self.pool, self.end, self.reason = conversation, pool, "", ""
         self.tools, added = (
             _offered_tools(conversation),
             {name for names in conversation.added.values() for name in names},
@@ -323,16 +322,14 @@ class Talk:
     def turns(self) -> int:
         return sum(map(len, self.made))
 
-    async def start(self) -> list[dict]:
-        "Lease the services; returns the prompt's messages."
+    async def start(self) -> None:
+        "Lease the services."
         self.lease = await self.pool.lease(self.conversation.services)
-        return prompt_messages(self.task, self.form)
 
-    async def step(self, text: str, truncated: bool = False, forced: bool = False) -> Step:
+    async def step(self, action: Action) -> Step:
         "Play one turn: make its calls, or hear what the user says next."
-        action = parse_action(text, self.form)
         self.made[-1].append([_as_source(call, list(self.tools.values())) for call in action.calls])
-        if truncated:
+        if action.truncated:
             self.end = "truncated"
         elif action.calls and len(self.made[-1]) > _MOST_STEPS:
             self.end = "max_turns"
@@ -402,15 +399,16 @@ class Talk:
         )
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #9e2cf266
-def oracle(conversation: Conversation, form: str = "hermes") -> Callable:  # messages -> the next turn
-    "Makes the calls that BFCL calls correct, at most 16 in a turn, and then says so."
+def oracle(conversation: Conversation) -> Callable:  # messages -> the next turn
+    "Makes the calls that BFCL calls correct, at most MAX_CALLS in a turn, and then says so."
     turns = []
     for calls in conversation.gold:
         made = list(map(_as_call, calls))
-        turns += [*(render_calls(made[at : at + 16], form) for at in range(0, len(made), 16)), "done"]
+        turns += [Action(made[at : at + MAX_CALLS]) for at in range(0, len(made), MAX_CALLS)]
+        turns.append(Action(answer="done"))
     left = iter(turns)
 
-    async def act(messages: list[dict]) -> str:
+    async def act(messages: list[dict]) -> Action:
         return next(left)
 
     return act
@@ -419,8 +417,8 @@ def oracle(conversation: Conversation, form: str = "hermes") -> Callable:  # mes
 def null(conversation: Conversation) -> Callable:
     "Makes no call."
 
-    async def act(messages: list[dict]) -> str:
-        return "done"
+    async def act(messages: list[dict]) -> Action:
+        return Action(answer="done")
 
     return act
 
@@ -445,11 +443,12 @@ async def _talk_in_text(conversation: Conversation, act: Callable, sample: int =
     trajectory = begin(conversation, [], sample)
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
-        messages = await talk.start()
+        await talk.start()
+        messages = prompt_messages(talk.task)
         trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
         while not talk.done:
-            said = await act(messages)
-            step = await talk.step(said, truncated=isinstance(said, Turn) and said.truncated)
+            action = await act(messages)
+            step, said = await talk.step(action), render_turn(action)
             messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
             trajectory.text += [
                 TurnText("policy", said),
@@ -464,7 +463,7 @@ async def _talk_in_tokens(
 ) -> Trajectory:
     "One conversation of a policy that is sampled, token by token."
     async with _open_services(conversation) as pool:
-        talk = Talk(conversation, pool, chat.form)
+        talk = Talk(conversation, pool)
         await talk.start()
         prompt = await opening_ids(talk.task, pool, chat)
         if len(prompt) >= max_tokens:

@@ -15,6 +15,7 @@ from ..aio import run_sync
 from ..client.spec import embedded_specs
 from ..env.action import Call
 from ..env.episode import Episode, Outcome, Step
+from ..rollout.turns import parse_turn, prompt_messages
 from ..task import Task
 
 try:
@@ -118,7 +119,7 @@ class MCPToolGroup(ToolGroup):
 # %% ../../nbs/10_interop/00_skyrl.ipynb #b749808d
 async def _turn(episode: Episode, text: str) -> tuple[Step, Outcome | None]:
     "One step, and the outcome if it was the last."
-    step = await episode.step(text)
+    step = await episode.step(parse_turn(text))
     return step, await episode.finish() if step.done else None
 
 
@@ -143,11 +144,11 @@ class MCPToolEnv(BaseTextEnv):
             tuple(self.config.get("servers", _DEFAULT_SERVERS)), self.config.get("world_seed", 0)
         )
         episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 0))
-        messages = run_sync(episode.start)
+        run_sync(episode.start)
         self.episode, self.outcome = episode, None
         self.turns, self.max_turns = 0, task.max_turns
         self.init_tool_groups([MCPToolGroup(server, episode) for server in episode.task.servers if server != "*"])
-        return messages, {"task_id": task.task_id}
+        return prompt_messages(episode.task), {"task_id": task.task_id}
 
     def step(self, action: str) -> dict:
         "Plays one turn of text."

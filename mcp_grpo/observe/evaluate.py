@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['log', 'wilson', 'Unit', 'make_units', 'Change', 'Evaluation', 'mean_interval', 'paired_difference', 'harm_done',
-           'Rounds', 'paired_rounds', 'choose', 'evaluate', 'evaluation_sampling', 'evaluate_async', 'Turn',
-           'evaluate_text', 'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
+           'Rounds', 'paired_rounds', 'choose', 'evaluate', 'evaluation_sampling', 'evaluate_async', 'evaluate_text',
+           'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import hashlib
@@ -29,7 +29,7 @@ import httpx2
 from ..client.pool import Pool, together
 from ..aio import run_sync
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
-from ..env.action import prompt_messages
+from ..env.action import Action
 from ..env.episode import Episode
 from ..env.scripted import POLICIES
 from .track import write_json
@@ -37,6 +37,7 @@ from ..rollout.chat import Chat
 from ..rollout.collect import collect
 from ..rollout.engine import Engine, Sampling
 from ..rollout.trajectory import Trajectory, TurnText, write_trajectories
+from ..rollout.turns import parse_turn, prompt_messages, render_turn
 from ..task import Task
 
 log = logging.getLogger(__name__)
@@ -383,16 +384,7 @@ async def evaluate_async(
     return Evaluation(make_units(found))
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #d5c589ff
-class Turn(str):
-    "What a policy wrote in one turn, and whether it was cut off there by a limit on tokens."
-
-    def __new__(cls, text: str, truncated: bool = False):
-        turn = super().__new__(cls, text)
-        turn.truncated = truncated
-        return turn
-
-
-_Writer = Callable[[Task], Callable[[list[dict]], Awaitable[str]]]  # a task -> (messages -> the next turn)
+_Writer = Callable[[Task], Callable[[list[dict]], Awaitable[Action]]]  # a task -> (messages -> the next turn)
 
 
 async def _play_text(
@@ -416,8 +408,8 @@ async def _play_text(
         messages, act = prompt_messages(episode.task), write(episode.task)
         trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
         while not episode.done:
-            said = await act(messages)
-            step = await episode.step(said, truncated=isinstance(said, Turn) and said.truncated)
+            action = await act(messages)
+            step, said = await episode.step(action), render_turn(action)
             messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
             trajectory.text += [
                 TurnText("policy", said),
@@ -474,7 +466,7 @@ def scripted_writer(
     def write(task: Task):
         actor = POLICIES[name](task)
 
-        async def act(messages: list[dict]) -> str:
+        async def act(messages: list[dict]) -> Action:
             return actor.act(messages)
 
         return act
@@ -525,17 +517,18 @@ def endpoint_writer(
             del form[name]
         return name != ""
 
-    def turn_of(answer: httpx2.Response) -> Turn:
+    def turn_of(answer: httpx2.Response) -> Action:
         try:
             choice = answer.json()["choices"][0]
-            return Turn(choice["message"].get("content") or "", choice.get("finish_reason") == "length")
+            text, ended = choice["message"].get("content") or "", choice.get("finish_reason")
+            return parse_turn(text, truncated=ended == "length")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(
                 f"the endpoint {base_url} answers, but not with a chat completion ({answer.text[:200]!r}); look "
                 "at its address, which often ends with /v1."
             ) from None
 
-    async def ask(messages: list[dict]) -> Turn:
+    async def ask(messages: list[dict]) -> Action:
         failed, most, why = 0, tries, ""
         async with httpx2.AsyncClient(headers=headers, timeout=timeout) as client:
             while failed < most:
@@ -549,7 +542,7 @@ def endpoint_writer(
                     if status == 200:
                         return turn_of(answer)
                     if status in (400, 413, 422) and _CONTEXT_FULL.search(answer.text):
-                        return Turn("", truncated=True)
+                        return parse_turn("", truncated=True)
                     if status in (400, 422) and adapted(asked, answer.text):
                         continue
                     if status not in (408, 409, 429) and status < 500:

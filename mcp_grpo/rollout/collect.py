@@ -17,12 +17,13 @@ from ..client.pool import Pool, together
 from ..aio import run_sync
 from ..client.session import SessionError
 from ..config import ConfigError
-from ..env.action import parse_action, prompt_messages, tool_schema, turn_pattern
+from ..env.action import Action, tool_schema
 from ..env.episode import Episode, servers_of
 from ..env.scripted import next_call
 from .chat import Chat
 from .engine import Completion, Engine, Sampling, noise
 from .trajectory import Trajectory
+from .turns import turn_pattern
 from ..task import OfferedTool, Task
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #ec78b0e0
@@ -42,14 +43,6 @@ def _cut_at_stop(
     return replace(sampled, ids=sampled.ids[:n], logprobs=sampled.logprobs[:n], finish_reason="stop")
 
 
-def _forced_call(
-    episode: Episode,  # started
-    said: str,  # a turn of the policy
-) -> str | None:
-    "The call that is still needed, where a turn makes none; None if the turn makes a call, or none is needed."
-    return None if parse_action(said, episode.form).calls else next_call(episode.task, episode.record, episode.form)
-
-
 async def play_turns(
     episode: Episode,  # started
     engine: Engine,
@@ -64,15 +57,16 @@ async def play_turns(
     while not episode.done and (room := max_tokens - len(trajectory.ids)) > 0:
         limited, key = replace(sampling, max_new_tokens=min(room, sampling.max_new_tokens)), (*trajectory.key, turn)
         sampled = _cut_at_stop(await engine.generate(trajectory.ids, limited, key), chat, sampling.stop)
-        said = chat.decode(sampled.ids)
-        call = _forced_call(episode, said) if force_rate and noise((*key, "forced"), 1)[0] < force_rate else None
-        written = [*chat.tokenizer.encode(call, add_special_tokens=False), chat.end_id] if call else []
+        action = chat.parse(sampled.ids, truncated=sampled.finish_reason == "length")
+        forced = force_rate and noise((*key, "forced"), 1)[0] < force_rate and not action.calls
+        call = next_call(episode.task, episode.record) if forced else None
+        written = chat.turn_ids(Action([call])) if call else []
         if 0 < len(written) < room:
             trajectory.append_given(written, "forced")
-            step = await episode.step(call, forced=True)
+            step = await episode.step(Action([call]), forced=True)
         else:
             trajectory.append_sampled(sampled.ids, sampled.logprobs, sampled.policy_version, sampled.finish_reason)
-            step = await episode.step(said, truncated=sampled.finish_reason == "length")
+            step = await episode.step(action)
         if step.done:
             return
         observation = chat.observation_ids(step.observations)
@@ -94,7 +88,7 @@ async def opening_ids(
     if chat.tools_as == "prompt":
         return chat.prompt_ids(task.prompt)
     if not chat.shows_tools(task):
-        return chat.prompt_ids(prompt_messages(task, chat.form))
+        return chat.prompt_ids(chat.messages(task))
     listed, schemas = await pool.tools(task.servers), []
     for tool in task.tools:
         known = listed[tool.server].get(tool.tool)
@@ -129,10 +123,11 @@ async def run_episode(
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> Trajectory:
     "Play one attempt at one task."
-    episode = Episode(task, pool, weights, form=chat.form)
+    episode = Episode(task, pool, weights)
     try:
-        messages = await episode.start()
-        prompt = chat.prompt_ids(messages) if episode.done else await opening_ids(episode.task, pool, chat)
+        await episode.start()
+        task = episode.task  # with its tools
+        prompt = chat.prompt_ids(chat.messages(task)) if episode.done else await opening_ids(task, pool, chat)
         trajectory = Trajectory.begin(
             prompt,
             task_id=task.task_id,
@@ -145,7 +140,7 @@ async def run_episode(
             key=key,
         )
         if constrained and not episode.done:
-            sampling = replace(sampling, pattern=turn_pattern(await with_schemas(episode.task, pool), chat.form))
+            sampling = replace(sampling, pattern=turn_pattern(await with_schemas(task, pool), chat.form))
         await play_turns(episode, engine, chat, sampling, max_tokens, trajectory, force_rate)
         trajectory.outcome = await episode.finish()
         trajectory.text = chat.texts(trajectory)

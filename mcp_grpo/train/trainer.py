@@ -19,7 +19,6 @@ import torch
 from ..client.pool import Pool
 from ..aio import run_sync
 from ..config import Config, ConfigError, TrainConfig, nearest
-from ..env.action import prompt_messages
 from ..env.judge import judge_sync, judged, open_judges
 from ..env.reward import open_terms
 from ..errors import UserError
@@ -270,7 +269,7 @@ class Trainer:
         prompts = (
             []
             if self.engine.shares_weights
-            else [self.chat.prompt_ids(prompt_messages(task)) for task in self.tasks[:4]]
+            else [self.chat.prompt_ids(self.chat.messages(task)) for task in self.tasks[:4]]
         )
         run_sync(self.engine.update, self.policy.publish(self.engine.shares_weights, prompts))
 

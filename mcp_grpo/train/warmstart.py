@@ -22,7 +22,6 @@ from ..client.pool import Pool
 from ..aio import run_sync
 from ..config import Config, ConfigError, TrainConfig
 from ..files import writing
-from ..env.action import prompt_messages
 from ..env.judge import judge_sync, judged
 from ..env.offer import with_pseudonyms
 from ..env.scripted import oracle_turns
@@ -51,13 +50,12 @@ class Scribe:
         tasks: list[Task],  # with their tools
         chat: Chat,  # the policy's
     ):
-        self.chat, self.turns = chat, {task.task_id: oracle_turns(task, chat.form) for task in tasks}
+        self.chat, self.turns = chat, {task.task_id: oracle_turns(task) for task in tasks}
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: tuple) -> Completion:
         "The next turn of the task that the key names."
         turns = self.turns[key[2]]
-        text = turns[min(key[-1], len(turns) - 1)]
-        ids = [*self.chat.tokenizer.encode(text, add_special_tokens=False), self.chat.end_id]
+        ids = self.chat.turn_ids(turns[min(key[-1], len(turns) - 1)])
         return Completion(ids, [0.0] * len(ids), "stop", 0)
 
     async def update(self, weights) -> None:
@@ -354,7 +352,7 @@ def publish_to(
     tasks: list[Task],  # whose prompts show whether the engine serves the weights
 ) -> None:
     "Give an engine the policy's weights, as a trainer does before its first step."
-    prompts = [] if engine.shares_weights else [chat.prompt_ids(prompt_messages(task)) for task in tasks[:4]]
+    prompts = [] if engine.shares_weights else [chat.prompt_ids(chat.messages(task)) for task in tasks[:4]]
     run_sync(engine.update, policy.publish(engine.shares_weights, prompts))
 
 # %% ../../nbs/08_train/08_warmstart.ipynb #11fc3a76
