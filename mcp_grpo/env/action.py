@@ -36,6 +36,7 @@ class Action:
     malformed: str | None = None  # one sentence: why the turn cannot be used
     text: str = ""  # the whole turn, if it was written as text
     truncated: bool = False  # cut off by a limit on tokens, so nothing in it is carried out
+    forced: bool = False  # written for the policy, which did not make the needed call
 
 
 def final_answer(values: Iterable) -> Action:

@@ -20,10 +20,10 @@ from ..client.spec import nearest_server
 from ..aio import run_sync
 from ..client.stdio import missing_variables
 from ..config import Config, ConfigError, nearest
-from .episode import Episode, Outcome
+from .episode import Episode, Outcome, play_turns
 from .answers import readable, shows
 from .state import ToolEvent
-from .scripted import oracle_turns, play_all_sync
+from .scripted import POLICIES, Script, oracle_turns, play_all_sync
 from ..task import Task, TaskError
 
 # %% ../../nbs/04_env/07_preflight.ipynb #9b053cf7
@@ -299,11 +299,8 @@ async def _play_and_read(
     pool: Pool,  # open, with its servers
 ) -> tuple[Outcome, str]:  # of its own calls; what its state check reads at the end, empty without one
     "Play a task with its own calls, and keep the state that they leave."
-    turns, played = oracle_turns(task), 0
     async with Episode(task, pool) as episode:
-        while not episode.done:
-            await episode.step(turns[min(played, len(turns) - 1)])
-            played += 1
+        await play_turns(episode, Script(POLICIES["oracle"](task), task.prompt))
     outcome = await episode.finish()
     return outcome, " ".join(
         (episode.record.state or ("the reading tool refuses" if episode.record.state_refused else "")).split()

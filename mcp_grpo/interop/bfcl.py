@@ -27,21 +27,22 @@ from ..aio import run_sync
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt
-from ..env.episode import Outcome, Step
+from ..env.episode import Outcome, Step, play_turns
 from ..env.state import ToolEvent
 from ..observe.compare import open_evaluation, settle_sampling
 from mcp_grpo.observe.evaluate import (
     Rounds,
+    TextPlayer,
     endpoint_writer,
     evaluation_sampling,
     keep_evaluation,
     kept_if_cut_off,
 )
 from ..rollout.chat import Chat
-from ..rollout.collect import opening_ids, play_turns
+from ..rollout.collect import ModelPlayer, opening_ids
 from ..rollout.engine import Engine, Sampling
-from ..rollout.trajectory import Trajectory, TurnText
-from ..rollout.turns import prompt_messages, render_turn
+from ..rollout.trajectory import Trajectory
+from ..rollout.turns import prompt_messages
 from ..task import OfferedTool, Task
 
 # %% ../../nbs/10_interop/01_bfcl.ipynb #0b9cdd4d
@@ -444,16 +445,7 @@ async def _talk_in_text(conversation: Conversation, act: Callable, sample: int =
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
         await talk.start()
-        messages = prompt_messages(talk.task)
-        trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
-        while not talk.done:
-            action = await act(messages)
-            step, said = await talk.step(action), render_turn(action)
-            messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
-            trajectory.text += [
-                TurnText("policy", said),
-                *(TurnText("tool", message["content"]) for message in step.observations),
-            ]
+        await play_turns(talk, TextPlayer(act, prompt_messages(talk.task), trajectory))
         trajectory.outcome = await talk.finish()
     return trajectory
 
@@ -473,7 +465,7 @@ async def _talk_in_tokens(
             )
         trajectory = begin(conversation, prompt, sample)
         try:
-            await play_turns(talk, engine, chat, sampling, max_tokens, trajectory)
+            await play_turns(talk, ModelPlayer(talk, engine, chat, sampling, max_tokens, trajectory))
             trajectory.outcome = await talk.finish()
         finally:
             await engine.release(trajectory.key)

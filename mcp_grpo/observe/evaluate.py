@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['log', 'wilson', 'Unit', 'make_units', 'Change', 'Evaluation', 'mean_interval', 'paired_difference', 'harm_done',
-           'Rounds', 'paired_rounds', 'choose', 'evaluate', 'evaluation_sampling', 'evaluate_async', 'evaluate_text',
-           'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
+           'Rounds', 'paired_rounds', 'choose', 'evaluate', 'evaluation_sampling', 'evaluate_async', 'TextPlayer',
+           'evaluate_text', 'scripted_writer', 'endpoint_writer', 'keep_evaluation', 'kept_if_cut_off']
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import hashlib
@@ -30,7 +30,7 @@ from ..client.pool import Pool, together
 from ..aio import run_sync
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
 from ..env.action import Action
-from ..env.episode import Episode
+from ..env.episode import Episode, Step, play_turns
 from ..env.scripted import POLICIES
 from .track import write_json
 from ..rollout.chat import Chat
@@ -387,6 +387,26 @@ async def evaluate_async(
 _Writer = Callable[[Task], Callable[[list[dict]], Awaitable[Action]]]  # a task -> (messages -> the next turn)
 
 
+@dataclass
+class TextPlayer:
+    "A policy that writes text as a player; what it says, and what it is told, goes into a trajectory without tokens."
+
+    write: Callable[[list[dict]], Awaitable[Action]]  # messages -> the next turn
+    messages: list[dict]  # the prompt; grows turn by turn
+    trajectory: Trajectory
+
+    def __post_init__(self):
+        self.trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in self.messages))]
+
+    async def act(self) -> Action:
+        return await self.write(self.messages)
+
+    def observe(self, action: Action, step: Step) -> None:
+        said, told = render_turn(action), [TurnText("tool", message["content"]) for message in step.observations]
+        self.messages = [*self.messages, {"role": "assistant", "content": said}, *step.observations]
+        self.trajectory.text += [TurnText("policy", said), *told]
+
+
 async def _play_text(
     task: Task,
     pool: Pool,  # open, with the task's servers
@@ -405,16 +425,7 @@ async def _play_text(
         key=key,
     )
     async with Episode(task, pool) as episode:
-        messages, act = prompt_messages(episode.task), write(episode.task)
-        trajectory.text = [TurnText("prompt", "\n".join(message["content"] for message in messages))]
-        while not episode.done:
-            action = await act(messages)
-            step, said = await episode.step(action), render_turn(action)
-            messages = [*messages, {"role": "assistant", "content": said}, *step.observations]
-            trajectory.text += [
-                TurnText("policy", said),
-                *(TurnText("tool", message["content"]) for message in step.observations),
-            ]
+        await play_turns(episode, TextPlayer(write(episode.task), prompt_messages(episode.task), trajectory))
     trajectory.outcome = await episode.finish()
     return trajectory
 
