@@ -8,7 +8,8 @@ from conftest import ROOT, needs
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import embedded_specs
-from mcp_grpo.env.offer import complete_tasks, has_references
+from mcp_grpo.env.offer import complete_tasks
+from mcp_grpo.env.references import has_references
 from mcp_grpo.env.scripted import play_all
 from mcp_grpo.task import Task, TaskError, read_tasks, split_by_entity
 

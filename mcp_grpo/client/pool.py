@@ -18,10 +18,10 @@ from typing import Any
 
 import anyio, mcp_types
 
+from ..aio import run_sync
 from .hardening.rate import Gate, backoff
 from .hardening.secrets import is_secret_name, longest_first, redact, server_secrets, translate
 from .hardening.tools import Toolbox, check_pin
-from ..aio import run_sync
 from .session import Session, SessionError, ToolResult
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server, nearest_server
 from .tape import Tape, TapedSession, TapeMiss

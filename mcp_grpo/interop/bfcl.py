@@ -22,8 +22,8 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt

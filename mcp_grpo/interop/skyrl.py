@@ -10,8 +10,8 @@ import os
 import threading
 from typing import Any
 
-from ..client.pool import Pool
 from ..aio import run_sync
+from ..client.pool import Pool
 from ..client.spec import embedded_specs
 from ..env.action import Call
 from ..env.episode import Episode, Outcome, Step

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import anyio
 
-from ..client.pool import Lease, Pool, Proof, open_pool, together
 from ..aio import run_sync
+from ..client.pool import Lease, Pool, Proof, open_pool, together
 from ..client.session import SessionError
 from ..config import Config, ConfigError, find_path, settle_data
 from .view import Table

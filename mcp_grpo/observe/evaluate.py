@@ -26,8 +26,8 @@ from typing import NamedTuple
 import anyio
 import httpx2
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
 from ..env.action import Action
 from ..env.episode import Episode, Step, play_turns

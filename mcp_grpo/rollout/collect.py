@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..client.session import SessionError
 from ..config import ConfigError
 from ..env.action import Action, tool_schema

@@ -24,8 +24,8 @@ import httpx2
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from ..client.pool import together
 from ..aio import run_sync
+from ..client.pool import together
 from ..config import Config, ConfigError, is_deterministic
 from ..files import WriteError, writing
 from ..errors import UserError

@@ -19,8 +19,8 @@ from typing import Any
 
 import mcp_types
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..client.session import SessionError
 from ..config import ConfigError, nearest
 from ..files import replace_file

@@ -19,8 +19,8 @@ from typing import Any
 import mcp_types
 from pydantic import BaseModel, Field
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..config import ConfigError
 from ..endpoint import Endpoint, EndpointError, endpoint_settings
 from ..env.offer import first_line

@@ -14,10 +14,11 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..config import explain
-from ..env.offer import References, complete_task, has_references
+from ..env.offer import complete_task
+from ..env.references import References, has_references
 from ..task import Message, Task, TaskError
 from .verify import Verified, verify_all
 

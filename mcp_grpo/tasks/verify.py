@@ -10,8 +10,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..client.pool import Pool, together
 from ..aio import run_sync
+from ..client.pool import Pool, together
 from ..env.episode import Outcome
 from ..env.answers import readable, shows
 from ..env.scripted import play

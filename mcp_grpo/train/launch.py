@@ -22,8 +22,8 @@ from typing import Callable, Iterator
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from ..client.pool import Pool, open_pool
 from ..aio import run_sync
+from ..client.pool import Pool, open_pool
 from ..config import Config, find_path, read_config
 from ..env.offer import complete_tasks_sync
 from ..model.parallel import World, open_sharded, read_deepspeed

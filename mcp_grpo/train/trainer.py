@@ -16,8 +16,8 @@ from typing import Callable, Iterator
 
 import torch
 
-from ..client.pool import Pool
 from ..aio import run_sync
+from ..client.pool import Pool
 from ..config import Config, ConfigError, TrainConfig, nearest
 from ..env.judge import judge_sync, judged, open_judges
 from ..env.reward import open_terms

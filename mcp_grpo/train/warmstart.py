@@ -18,8 +18,8 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-from ..client.pool import Pool
 from ..aio import run_sync
+from ..client.pool import Pool
 from ..config import Config, ConfigError, TrainConfig
 from ..files import writing
 from ..env.judge import judge_sync, judged
