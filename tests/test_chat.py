@@ -67,9 +67,9 @@ def test_trajectories_hold_what_was_sampled_and_no_text_becomes_a_marker():
 
 
 def test_the_check_finds_text_that_was_encoded_with_markers(monkeypatch):
-    monkeypatch.setattr(chat_module, "plain_twin", lambda tokenizer: tokenizer.backend_tokenizer)
+    monkeypatch.setattr(chat_module, "_plain_twin", lambda tokenizer: tokenizer.backend_tokenizer)
     monkeypatch.setattr(
-        chat_module, "plain_ids", lambda plain, text, added: plain.encode(text, add_special_tokens=False).ids
+        chat_module, "_plain_ids", lambda plain, text, added: plain.encode(text, add_special_tokens=False).ids
     )
     wrong, _ = exactness(20, families=("qwen3", "gemma3"))
     assert {"qwen3: markers in the prompt", "qwen3: markers in a result", "gemma3: markers in the prompt"} <= set(wrong)
