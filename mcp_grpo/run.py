@@ -36,7 +36,7 @@ def _settings_text(
         fitting = [field for field in known if name in (field.rpartition(".")[2], field.replace(".", "_"))]
         if not fitting:
             said = unknown_field(name, Config)
-            if "here it is" not in said:
+            if "here it is" not in said and "any more" not in said:
                 said = f"there is no such setting{nearest(name, (field.rpartition('.')[2] for field in known))}"
             raise ConfigError(f"{name}: {said}")
         if len(fitting) > 1:
