@@ -328,7 +328,7 @@ def train(
     """
     from mcp_grpo import Run
 
-    overrides = ",".join([f"train.warmstart_steps={warmstart}"] * bool(warmstart) + list(settings))
+    overrides = ",".join([f"train.warmstart={warmstart}"] * bool(warmstart) + list(settings))
     _finish(
         Run(
             mode,
@@ -375,7 +375,7 @@ def warmstart(
     """
     from mcp_grpo import Run
 
-    overrides = ",".join([f"train.warmstart_steps={steps}", f"train.warmstart_lr={lr}", *settings])
+    overrides = ",".join([f"train.warmstart={{steps: {steps}, lr: {lr}}}", *settings])
     name = run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}"
     _finish(
         Run(

@@ -36,7 +36,7 @@ def _settings_text(
         fitting = [field for field in known if name in (field.rpartition(".")[2], field.replace(".", "_"))]
         if not fitting:
             said = unknown_field(name, Config)
-            if "here it is" not in said:
+            if "here it is" not in said and "any more" not in said:
                 said = f"there is no such setting{nearest(name, (field.rpartition('.')[2] for field in known))}"
             raise ConfigError(f"{name}: {said}")
         if len(fitting) > 1:
@@ -222,11 +222,11 @@ class Run:
         return self.measured.get(when)
 
     def warm_start(self) -> None:
-        """Learn to write what the oracle writes, for `train.warmstart_steps` steps; a resumed run loads what it had
+        """Learn to write what the oracle writes, for `train.warmstart.steps` steps; a resumed run loads what it had
         learnt."""
         from mcp_grpo.train.warmstart import load_warm_start, publish_to, warm_start
 
-        if not self.cfg.train.warmstart_steps or self.warm_seconds:
+        if not self.cfg.train.warmstart.steps or self.warm_seconds:
             return
         if not self.known("before"):
             self.evaluate()
@@ -347,7 +347,7 @@ class Run:
         cfg, heldout, wall = self.cfg, self.checked.heldout, time.perf_counter() - self.started
         warm = (
             {
-                "steps": cfg.train.warmstart_steps,
+                "steps": cfg.train.warmstart.steps,
                 "wall_s": round(self.warm_seconds, 1),
                 **{name: warmed.of(source=source).summary() for name, source in heldout.items()},
                 "difference": {

@@ -54,7 +54,7 @@ def group(
 
 def learner(given: torch.nn.Module, **settings) -> Learner:
     "Ours, in the preset cpu, whose step is one pass; the sampler's logprobs are made up, so they weigh nothing."
-    cfg = load_config("cpu", train={"steps": 10_000, "lr": 1e-6, "tis_cap": 0.0} | settings)
+    cfg = load_config("cpu", train={"steps": 10_000, "lr": 1e-6, "tis": 0.0} | settings)
     return Learner(Policy(given, name="toy"), cfg.train, max_tokens=8192)
 
 

@@ -229,12 +229,12 @@ CASES = {  # settings of the learner
     "adapter": {"lora": True, "kl": 0.1},
     "rows": {"share": False},
     "frozen": {"kl": 0.1},
-    "moving": {"kl": 0.1, "reference": "ema", "reference_every": 1},
+    "moving": {"kl": 0.1, "reference": {"kind": "ema", "every": 1}},
     "value head": {"advantage": "gae"},
     "checkpointing": {"gradient_checkpointing": True},
     "updates": {"micro_batch": 2, "accumulation": 2, "passes": 2},
-    "penalty in the reward": {"kl": 0.1, "kl_in": "reward"},
-    "perturbed": {"perturb_std": 0.01, "entropy": 0.01},
+    "penalty in the reward": {"kl": {"weight": 0.1, "place": "reward"}},
+    "entropy bonus": {"entropy": 0.01},
 }
 
 
@@ -287,7 +287,7 @@ def compare(case: dict) -> dict:
 def warmed(device: str) -> list[float]:
     "The losses of a warm start."
     torch.manual_seed(0)
-    cfg = load_config("cpu", train={"warmstart_steps": 3, "autocast": "none", "optimizer": "adamw_torch"}).train
+    cfg = load_config("cpu", train={"warmstart": 3, "autocast": "none", "optimizer": "adamw_torch"}).train
     return list(warm_up(learner(model(500, **SHAPE).to(device)).policy, sum(make_rows(BATCH, cfg, 8192), []), cfg))
 
 

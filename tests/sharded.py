@@ -37,10 +37,8 @@ CASES = {  # settings of the learner; `rows`: without the tree
         "optimizer": "adamw_torch_fused",
         "lr": 1e-3,
         "advantage": "gae",
-        "value_lr": 1e-2,
-        "reference": "ema",
-        "reference_every": 1,
-        "reference_mix": 0.5,
+        "value_head": {"lr": 1e-2},
+        "reference": {"kind": "ema", "every": 1, "mix": 0.5},
     },
 }
 

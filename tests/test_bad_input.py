@@ -52,7 +52,7 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({"wandb": "no"}, [], r"wandb: 'no' is neither True nor False"),
     ({"step": 3}, [], r"step: there is no such setting; did you mean steps"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
-    ({}, ["model.weights=lora", "model.lora_targets=q_prj"], r"model\.lora_targets: .*q_prj"),
+    ({}, ["model.weights=lora", "model.lora.targets=q_prj"], r"model\.lora\.targets: .*q_prj"),
     ({}, ["rollout.max_tokens=2000"], r"rollout\.max_tokens is 2000, and the model 'tiny' reads at most 1024 tokens"),
     ({}, ["rollout.max_tokens=64"], r"the prompt of task .* has \d+ tokens, and an episode may have 64"),
     ({"run": "none", "resume": True}, [], r"there is no run 'none' to go on with"),

@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, run
 
 from mcp_grpo.client.spec import from_mcp_servers
+from mcp_grpo.config import Config, dotted_fields
 from mcp_grpo.task import Task
 
 SMALL = "train.tasks_per_step=2,rollout.samples=2,evaluate.tasks=4"  # instead of a hundred episodes a step
@@ -53,6 +54,15 @@ def commands() -> list[tuple[str, str]]:
         for line in block.splitlines()
         if line.strip()
     ]
+
+
+def test_the_table_of_settings_is_that_of_the_code():
+    [output] = json.loads((ROOT / "nbs/guides/settings.ipynb").read_text())["cells"][-1]["outputs"]
+    table = "".join(output["data"]["text/markdown"])
+    for section in Config.model_fields.values():
+        for field in getattr(section.annotation, "model_fields", {}).values():
+            assert field.description in table
+    assert {f"`{name}`" for name in dotted_fields(Config, options=True)} <= set(re.findall("`[^`]*`", table))
 
 
 def shortened(command: str) -> str:

@@ -13,6 +13,7 @@ from mcp_grpo.config import TrainConfig
 from mcp_grpo.env.episode import Outcome
 from mcp_grpo.model.policy import Policy, tiny_qwen3
 from mcp_grpo.rollout.trajectory import Trajectory
+from mcp_grpo.train.advantage import ADVANTAGES, _by_episode, grpo
 from mcp_grpo.train.learner import Learner
 
 needs("trl")
@@ -20,6 +21,16 @@ import trl
 
 PROMPT, LONGEST = 7, 40  # tokens
 REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # the second group has no spread
+
+
+@pytest.fixture(autouse=True)
+def the_standard_deviation_of_a_sample(monkeypatch):
+    "TRL divides by the standard deviation with n - 1 in the denominator, `grpo` by the one with n."
+
+    def sample(rewards, cfg):
+        return grpo(rewards) * ((len(rewards) - 1) / len(rewards)) ** 0.5
+
+    monkeypatch.setitem(ADVANTAGES, "grpo", _by_episode(sample))
 
 
 def model(seed=0):
@@ -152,7 +163,8 @@ def of_ours(groups, moved=None, reference=None, **settings):
             {
                 "kl": 0.0,
                 "entropy": 0.0,
-                "tis_cap": 0.0,
+                "tis": 0.0,
+                "drop_zero_variance_groups": False,
                 "lr": 0.0,
                 "grad_clip": 0.0,
                 "autocast": "none",
@@ -211,8 +223,8 @@ PAIRS = {
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
     ),
     "cispo": ({"loss": "cispo"}, {"loss_type": "cispo", "epsilon_high": 5.0}),
-    "dual_clip": ({"loss": "ppo", "advantage": "grpo", "dual_clip": 1.5}, {"loss_type": "dapo", "delta": 1.5}),
-    "cispo_1.2": ({"loss": "cispo", "clip_high": 0.2}, {"loss_type": "cispo", "epsilon_high": 1.2}),
+    "dual_clip": ({"loss": "ppo", "advantage": "grpo", "clip": {"dual": 1.5}}, {"loss_type": "dapo", "delta": 1.5}),
+    "cispo_1.2": ({"loss": "cispo", "clip": {"high": 0.2}}, {"loss_type": "cispo", "epsilon_high": 1.2}),
 }
 
 
@@ -270,7 +282,7 @@ def test_masked_episodes_count_as_they_do_in_trl(name, tmp_path):
     "In the baseline and in the averages; their tokens have no loss."
     ours, theirs = PAIRS[name]
     cut = {(0, 1), (2, 2)}
-    masked = of_ours(batch(cut=cut), mask_truncated=True, **ours)
+    masked = of_ours(batch(cut=cut), overlong={"mask": True}, **ours)
     agree(masked, of_trl(batch(cut=cut), tmp_path, mask_truncated_completions=True, **theirs), 5e-4)
     with pytest.raises(AssertionError):
         agree(masked, of_ours(batch(cut=cut), **ours))
@@ -279,7 +291,7 @@ def test_masked_episodes_count_as_they_do_in_trl(name, tmp_path):
 @pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
 def test_importance_weights_are_trls(mode, tmp_path):
     agree(
-        of_ours(batch(0.3), loss="ppo_clip", tis_cap=1.2, tis_mode=mode),
+        of_ours(batch(0.3), loss="ppo_clip", tis={"cap": 1.2, "mode": mode}),
         of_trl(
             batch(0.3),
             tmp_path,

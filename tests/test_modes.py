@@ -44,19 +44,19 @@ def test_the_preset_reference_holds_the_settings_of_the_specification():
         cfg.lr,
         cfg.micro_batch,
         cfg.accumulation,
-        cfg.warmup,
+        cfg.lr_schedule.warmup,
         cfg.max_epochs,
-        cfg.kl,
-        cfg.clip_low,
-        cfg.clip_high,
-        cfg.gamma,
-        cfg.gae_lambda,
-        cfg.value_loss,
+        cfg.kl.weight,
+        cfg.clip.low,
+        cfg.clip.high,
+        cfg.advantage.gamma,
+        cfg.advantage.gae_lambda,
+        cfg.value_head.weight,
         cfg.grad_clip,
     )
     assert found == (5e-6, 1, 8, 100, 3, 0.01, 0.2, 0.2, 0.99, 0.95, 0.5, 1.0) and (
-        cfg.reference,
-        cfg.reference_every,
+        cfg.reference.kind,
+        cfg.reference.every,
     ) == ("ema", 100)
 
 

@@ -15,7 +15,7 @@ from mcp_grpo.rollout.trajectory import read_trajectories
 
 
 def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
-    done = run_notebook([*TINY, "train.warmstart_steps=2", "rollout.max_tokens=0", "rollout.max_new_tokens=0"])
+    done = run_notebook([*TINY, "train.warmstart=2", "rollout.max_tokens=0", "rollout.max_new_tokens=0"])
     assert done.returncode == 0, done.said[-3000:]
     out = tmp_path / "outputs/test"
     assert {
@@ -76,7 +76,7 @@ def test_a_warm_start_that_leaves_nothing_to_learn_is_the_run(run_notebook, tmp_
     ][:4]
     (tmp_path / "easy.json").write_text(json.dumps(easy))
     done = run_notebook(
-        [*TINY, "rollout.temperature=0.001", "train.warmstart_steps=1", "train.warmstart_lr=1e-6"],
+        [*TINY, "rollout.temperature=0.001", "train.warmstart={steps: 1, lr: 1e-6}"],
         tasks=str(tmp_path / "easy.json"),
     )
     assert done.returncode == 0, done.said[-3000:]
@@ -89,7 +89,7 @@ def test_a_warm_start_that_leaves_nothing_to_learn_is_the_run(run_notebook, tmp_
 
 def test_a_run_without_steps_plays_only_what_it_needs(run_notebook, tmp_path):
     "Nothing follows the warm start: no groups are played to look for spread, and its figures are those at the end."
-    done = run_notebook([*TINY, "train.warmstart_steps=2", "train.steps=0"])
+    done = run_notebook([*TINY, "train.warmstart=2", "train.steps=0"])
     assert done.returncode == 0, done.said[-3000:]
     out = tmp_path / "outputs/test"
     log, result = (out / "training.log").read_text(), json.loads((out / "result.json").read_text())

@@ -837,5 +837,5 @@ def open_pool(
         if name not in specs:
             raise ConfigError(f"servers.pins: the server {name!r} is not configured{nearest(name, specs)}")
     specs = {name: spec.model_copy(update={"pin": settings.pins.get(name, spec.pin)}) for name, spec in specs.items()}
-    tape = Tape(Path(root or project_root()) / settings.tape, settings.tape_mode) if settings.tape else None
+    tape = Tape(Path(root or project_root()) / settings.tape.file, settings.tape.mode) if settings.tape.file else None
     return Pool(specs, tape, owns_tape=True).open()

@@ -253,7 +253,7 @@ class Episode:
         success = succeeded(self.task, record) is True
         return Outcome(reward_of(scored), scored, success, self.end, record.events, record.answer, "", record.turns)
 
-# %% ../../nbs/04_env/05_episode.ipynb #09cdbe50
+# %% ../../nbs/04_env/06_episode.ipynb #09cdbe50
 class Player(Protocol):
     "Whoever takes the turns of an episode: a model, a script, an endpoint."
 

@@ -47,11 +47,9 @@ _endpoints: dict[tuple, Endpoint] = {}
 
 def _judge_endpoint(cfg: RewardConfig) -> Endpoint:
     "The endpoint that a run's judges ask, opened once. Raises `ConfigError` or `EndpointError`."
-    key = cfg.judge_model, cfg.judge_budget, cfg.judge_cache
+    key = cfg.judge.model, cfg.judge.budget, cfg.judge.cache
     if key not in _endpoints:
-        _endpoints[key] = Endpoint(
-            endpoint_settings(model=cfg.judge_model, budget=cfg.judge_budget, cache=cfg.judge_cache)
-        )
+        _endpoints[key] = Endpoint(endpoint_settings(**cfg.judge.model_dump()))
     return _endpoints[key]
 
 

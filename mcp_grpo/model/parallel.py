@@ -281,10 +281,6 @@ class ShardedPolicy(Policy):
         "The first numbers of this rank's part of every trained weight, as a copy."
         return [p.ds_tensor.detach().flatten()[:64].clone() for p in self.trainable().values()]
 
-    def perturb(self, std: float, generator: torch.Generator):
-        "Refused: noise is an experiment for one process."
-        raise PolicyError("train.perturb_std does not work with parallel.deepspeed: set it to 0.")
-
     def publish(
         self,
         shared: bool = True,  # for an engine that samples from this rank's copy

@@ -86,7 +86,7 @@ def _check_head(
     if hasattr(head, "base_layer") or hasattr(head, "original_module"):
         raise PolicyError(
             "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
-            "model.lora_targets."
+            "model.lora.targets."
         )
     unsupported = [name for name in _AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
     if getattr(head, "bias", None) is not None:
@@ -118,7 +118,7 @@ def add_lora(
         try:
             return get_peft_model(model, lora)
         except ValueError as e:
-            raise PolicyError(f"model.lora_targets: {str(e).splitlines()[0]}") from None
+            raise PolicyError(f"model.lora.targets: {str(e).splitlines()[0]}") from None
 
 # %% ../../nbs/06_model/00_policy.ipynb #70de01e9
 def _multiplies_bfloat16(
@@ -295,16 +295,6 @@ class Policy:
     def first_numbers(self) -> list[Tensor]:
         "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
         return [p.detach().flatten()[:64].clone() for p in self.trainable().values()]
-
-    def perturb(
-        self,
-        std: float,  # of the noise
-        generator: torch.Generator,  # makes it repeatable
-    ):
-        "Add normal noise to the trained weights."
-        with torch.no_grad():
-            for p in self.trainable().values():
-                p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=std)
 
     def add_value_head(self):
         """Add a linear layer that estimates a value from a hidden state, and at first says 0; it is trained, and is not
@@ -557,14 +547,8 @@ def _plan_processes(
     machine: Machine,
     device: str,
 ) -> int:  # 0: none, all happens in one process
-    "Decide how many DeepSpeed workers there are."
-    wanted = cfg.parallel.processes
+    "Decide how many DeepSpeed workers there are: one per GPU, or two on a CPU."
     if not cfg.parallel.deepspeed:
-        if wanted > 1:
-            raise PolicyError(
-                "parallel.processes needs parallel.deepspeed, which names a file of DeepSpeed settings, such as "
-                "deepspeed_zero3.json."
-            )
         return 0
     if "deepspeed" not in machine.packages:
         raise PolicyError(
@@ -579,11 +563,7 @@ def _plan_processes(
             "parallel.deepspeed trains all weights: set model.weights=full, or choose the mode lora, which needs "
             "one process."
         )
-    if device == "cuda" and wanted > machine.gpus:
-        raise PolicyError(
-            f"parallel.processes is {wanted}, and this machine has {machine.gpus} GPUs: set it to 0 to use all of them."
-        )
-    return wanted or (machine.gpus if device == "cuda" else 2)
+    return machine.gpus if device == "cuda" else 2
 
 
 def _quick_processor(
@@ -657,7 +637,7 @@ def plan_run(
             "the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; "
             "model.dtype=float32 with train.autocast=bfloat16 keeps it"
         )
-    if dtype == "bfloat16" and processes and cfg.train.warmstart_steps:
+    if dtype == "bfloat16" and processes and cfg.train.warmstart.steps:
         notes.append(
             "the warm start changes bfloat16 weights themselves, so its small updates are rounded away; make it "
             "apart, by mcp-grpo warmstart --mode gpu, and give its model"
@@ -720,7 +700,7 @@ def adapt(
 ) -> nn.Module:
     "The model with the adapter that the configuration asks for, if it does."
     m = cfg.model
-    return add_lora(model, m.lora_rank, m.lora_alpha, m.lora_targets) if m.weights == "lora" else model
+    return add_lora(model, m.lora.rank, m.lora.alpha, m.lora.targets) if m.weights == "lora" else model
 
 
 def check_model(

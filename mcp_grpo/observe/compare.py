@@ -71,7 +71,7 @@ def open_evaluation(
             run,
             overrides,
             model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"},
-            parallel={"deepspeed": "", "processes": 0},
+            parallel={"deepspeed": ""},
             **data,
             **preset,
         )

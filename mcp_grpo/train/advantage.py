@@ -20,10 +20,10 @@ from ..rollout.trajectory import Trajectory
 # %% ../../nbs/08_train/00_advantage.ipynb #81f15bd5
 def grpo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # advantage_std
+    cfg: TrainConfig = TrainConfig(),  # not needed
 ) -> Tensor:  # [n]
     "`(r - mean) / (std + 1e-6)`"
-    return (rewards - rewards.mean()) / (rewards.std(unbiased=cfg.advantage_std == "sample") + 1e-6)
+    return (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-6)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #69ad1b7b
 def dr_grpo(
@@ -82,12 +82,12 @@ class Played:
 def overlong_penalty(
     length: int,  # tokens of the episode after its prompt
     limit: int,  # the most it may have
-    cfg: TrainConfig,  # overlong_buffer, overlong_penalty
-) -> float:  # 0 to overlong_penalty
+    cfg: TrainConfig,  # overlong
+) -> float:  # 0 to overlong.penalty
     "`clip((length - (limit - buffer)) / buffer, 0, 1)` times the largest penalty; 0 without a buffer."
-    if not cfg.overlong_buffer:
+    if not cfg.overlong.buffer:
         return 0.0
-    return cfg.overlong_penalty * min(max((length - limit) / cfg.overlong_buffer + 1, 0.0), 1.0)
+    return cfg.overlong.penalty * min(max((length - limit) / cfg.overlong.buffer + 1, 0.0), 1.0)
 
 # %% ../../nbs/08_train/00_advantage.ipynb #a2d89cd2
 _Method = Callable[
@@ -132,12 +132,12 @@ def turn_returns(
 
 def by_turn(
     groups: list[list[Played]],  # valid episodes
-    cfg: TrainConfig,  # gamma, advantage_std
+    cfg: TrainConfig,  # advantage.gamma
 ) -> list[list[Tensor]]:
     "Compare the return of each turn with those of the same turn in the group."
 
     def of_group(group: list[Played]) -> list[Tensor]:
-        returns = [turn_returns(p, cfg.gamma) for p in group]
+        returns = [turn_returns(p, cfg.advantage.gamma) for p in group]
         out = [torch.zeros_like(p.rewards) for p in group]
         for k in range(max(map(len, returns), default=0)):
             took = [i for i, found in enumerate(returns) if len(found) > k]
@@ -174,25 +174,25 @@ def discounted(
 
 def reinforce_pp(
     groups: list[list[Played]],  # valid episodes
-    cfg: TrainConfig,  # gamma
+    cfg: TrainConfig,  # advantage.gamma
 ) -> list[list[Tensor]]:
     "The return from each token on, normalised over the batch."
-    return whiten([[discounted(p.rewards, cfg.gamma) for p in group] for group in groups])
+    return whiten([[discounted(p.rewards, cfg.advantage.gamma) for p in group] for group in groups])
 
 # %% ../../nbs/08_train/00_advantage.ipynb #c1f68945
 def _generalised(
     rewards: Tensor,  # [n] of the tokens
     values: Tensor,  # [n] estimates
-    cfg: TrainConfig,  # gamma, gae_lambda
+    cfg: TrainConfig,  # advantage.gamma, advantage.gae_lambda
 ) -> Tensor:  # [n]
     "Generalised advantage estimation."
-    following = torch.cat([values[1:], values.new_zeros(1)])[: len(values)]
-    return discounted(rewards + cfg.gamma * following - values, cfg.gamma * cfg.gae_lambda)
+    gamma, following = cfg.advantage.gamma, torch.cat([values[1:], values.new_zeros(1)])[: len(values)]
+    return discounted(rewards + gamma * following - values, gamma * cfg.advantage.gae_lambda)
 
 
 def gae(
     groups: list[list[Played]],  # valid episodes, with values
-    cfg: TrainConfig,  # gamma, gae_lambda
+    cfg: TrainConfig,  # advantage.gamma, advantage.gae_lambda
 ) -> list[list[Tensor]]:
     "Generalised advantages, normalised over the batch; sets the returns that the value head learns."
 
@@ -208,7 +208,7 @@ def gae(
 # %% ../../nbs/08_train/00_advantage.ipynb #0e012f11
 def group_gae(
     groups: list[list[Played]],  # valid episodes, with values
-    cfg: TrainConfig,  # gamma, gae_lambda
+    cfg: TrainConfig,  # advantage.gamma, advantage.gae_lambda
 ) -> list[list[Tensor]]:
     "Generalised advantages of rewards from which the mean of the group is taken off at the last token."
     for group in groups:

@@ -306,9 +306,11 @@ def check_resumable(
             f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): put one back, or "
             "remove them all to play the run again from its first step."
         )
-    lora = {"rank": m.lora_rank, "alpha": m.lora_alpha} if m.weights == "lora" else None
+    lora = {"rank": m.lora.rank, "alpha": m.lora.alpha} if m.weights == "lora" else None
     manifest = Manifest.read(found)
-    manifest.check({"model": m.name, "lora": lora}, cfg.seed, bool(cfg.train.kl) and cfg.train.reference == "ema")
+    manifest.check(
+        {"model": m.name, "lora": lora}, cfg.seed, bool(cfg.train.kl.weight) and cfg.train.reference.kind == "ema"
+    )
     if cfg.train.steps < manifest.step:
         raise CheckpointError(
             f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least "

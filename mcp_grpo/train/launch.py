@@ -134,9 +134,9 @@ class Launch:
             raise TrainerError(
                 "The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more."
             )
-        if cfg.servers.tape and cfg.servers.tape_mode != "replay":
+        if cfg.servers.tape.file and cfg.servers.tape.mode != "replay":
             raise TrainerError(
-                "Several processes cannot record one tape: set servers.tape_mode=replay, or leave the tape out."
+                "Several processes cannot record one tape: set servers.tape.mode=replay, or leave the tape out."
             )
         check_spread(cfg.train)
         read_deepspeed(cfg, plan)

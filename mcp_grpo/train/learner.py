@@ -52,7 +52,7 @@ class Row:
     def of(
         cls,
         t: Trajectory,  # with a valid reward
-        cfg: TrainConfig,  # overlong_buffer, overlong_penalty, mask_truncated
+        cfg: TrainConfig,  # overlong
         max_tokens: int,  # the most tokens an episode may have
     ) -> "Row":
         "Make a row of a trajectory."
@@ -68,18 +68,18 @@ class Row:
             list(t.sampled[:end]),
             list(t.logprobs[:end]),
             played,
-            cfg.mask_truncated and t.outcome.end == "truncated",
+            cfg.overlong.mask and t.outcome.end == "truncated",
         )
 
 
 def make_rows(
     groups: list[list[Trajectory]],  # a list for each task
-    cfg: TrainConfig = TrainConfig(),  # shaping and masking, and whether groups without spread are left out
+    cfg: TrainConfig = TrainConfig(),  # shaping and masking, and whether groups with equal rewards are left out
     max_tokens: int = 512,  # the most tokens an episode may have
 ) -> list[list[Row]]:  # those with a valid reward, by group
     "The rows of all groups, or of those whose rewards differ where the advantage compares nothing else."
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
-    if cfg.drop_groups_without_spread and advantage_kind(cfg) in BY_EPISODE:
+    if cfg.drop_zero_variance_groups and advantage_kind(cfg) in BY_EPISODE:
         valid = [
             group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))
         ]
@@ -296,7 +296,7 @@ class Pass:
             temperature,
             world or World(),
         )
-        self.loss = find_loss(cfg.loss, cfg.clip_low, cfg.clip_high, cfg.dual_clip)
+        self.loss = find_loss(cfg.loss, cfg.clip.low, cfg.clip.high, cfg.clip.dual)
         policy.autocast(cfg.autocast)  # raises if the setting is unknown
 
     def score(self, b: MicroBatch, causal: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -323,7 +323,7 @@ class Pass:
     ):
         """Give the rows what their advantages need of the model: the value head's estimates, and the KL penalty taken
         off their rewards."""
-        cfg, in_reward = self.cfg, self.cfg.kl and self.cfg.kl_in == "reward"
+        cfg, in_reward = self.cfg, self.cfg.kl.weight and self.cfg.kl.place == "reward"
         if in_reward:
             self.score_reference(batches)
         for b in batches:
@@ -334,7 +334,7 @@ class Pass:
                     row.played.values = found
             if not in_reward:
                 continue
-            penalty = cfg.kl * kl_estimate(cfg.kl_estimator, logp, b.logp_ref)
+            penalty = cfg.kl.weight * kl_estimate(cfg.kl.estimator, logp, b.logp_ref)
             for row, found, reference in zip(b.rows, b.by_row(penalty), b.by_row(b.logp_ref)):
                 row.played, row.logp_ref = row.played.less(found), reference
 
@@ -349,15 +349,15 @@ class Pass:
             tokens,
             b.weight,
             self.loss,
-            cfg.kl if cfg.kl_in == "loss" else 0.0,
+            cfg.kl.weight if cfg.kl.place == "loss" else 0.0,
             cfg.entropy,
-            cfg.tis_cap,
-            cfg.tis_mode,
-            cfg.kl_estimator,
+            cfg.tis.cap,
+            cfg.tis.mode,
+            cfg.kl.estimator,
         )
         if b.returns is not None:
-            of_values = value_loss(values, b.values_old, b.returns, cfg.value_clip).sum() / tokens_in_update * b.real
-            loss, statistics["value_loss"] = loss + cfg.value_loss * of_values, of_values.detach()
+            of_values = value_loss(values, b.values_old, b.returns).sum() / tokens_in_update * b.real
+            loss, statistics["value_loss"] = loss + cfg.value_head.weight * of_values, of_values.detach()
         self.optimizer.backward(loss, last)
         return {**statistics, "loss": loss.detach()}
 
@@ -475,9 +475,10 @@ class Learner:
                 ),
                 stacklevel=2,
             )
-        if cfg.kl:
+        if cfg.kl.weight:
+            kind = cfg.reference.kind
             policy.keep_reference(
-                "frozen" if cfg.reference == "auto" and cfg.warmstart_steps else cfg.reference
+                "frozen" if kind == "auto" and cfg.warmstart.steps else kind
             )  # a warmed-up adapter is part of its reference
 
     def step(
@@ -491,13 +492,11 @@ class Learner:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done)
             updates = self.lay_out(groups, generator)
             batches = sum(updates, [])
-            if cfg.kl and cfg.kl_in == "loss":
+            if cfg.kl.weight and cfg.kl.place == "loss":
                 self.run_pass.score_reference(batches)
             before = self.policy.first_numbers()
-            if cfg.perturb_std or len(updates) > 1:
+            if len(updates) > 1:
                 self.run_pass.score_old(batches)
-            if cfg.perturb_std:
-                self.policy.perturb(cfg.perturb_std, generator)
             passes = self.run_passes(updates)
         changed = [(a != b).any() for a, b in zip(before, self.policy.first_numbers())]
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
@@ -520,7 +519,7 @@ class Learner:
         cfg, device = self.cfg, self.policy.device
         by_group = make_rows(groups, cfg, self.max_tokens)
         rows = sum(by_group, [])
-        if advantage_kind(cfg) in WITH_VALUES or cfg.kl and cfg.kl_in == "reward":
+        if advantage_kind(cfg) in WITH_VALUES or cfg.kl.weight and cfg.kl.place == "reward":
             scored = [row for row in rows if any(row.sampled)]
             self.run_pass.score_first(
                 micro_batches(
@@ -578,5 +577,6 @@ class Learner:
         "Count the step and the new version of the weights; move the reference if that is due."
         self.steps_done += 1
         self.policy.version += 1
-        if self.cfg.reference == "ema" and self.steps_done % self.cfg.reference_every == 0:
-            self.policy.move_reference(self.cfg.reference_mix)
+        reference = self.cfg.reference
+        if reference.kind == "ema" and self.steps_done % reference.every == 0:
+            self.policy.move_reference(reference.mix)

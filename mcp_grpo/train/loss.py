@@ -136,7 +136,7 @@ def find_loss(
         raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
     if name == "cispo" and dual:
         raise ValueError(
-            "The loss cispo has no dual clip, because it bounds every ratio from above; leave train.dual_clip out."
+            "The loss cispo has no dual clip, because it bounds every ratio from above; leave train.clip.dual out."
         )
     bounds = dict(low=low, high=high, dual=dual)
     return replace(LOSSES[name], **{k: v for k, v in bounds.items() if v is not None})
@@ -146,7 +146,7 @@ def advantage_kind(
     cfg: TrainConfig,  # loss and advantage
 ) -> str:  # a key of `ADVANTAGES`
     "The advantage that a run uses; `ValueError` if its loss does not exist."
-    return find_loss(cfg.loss).advantage if cfg.advantage == "auto" else cfg.advantage
+    return find_loss(cfg.loss).advantage if cfg.advantage.name == "auto" else cfg.advantage.name
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
 def k1(d: Tensor) -> Tensor:

@@ -233,11 +233,12 @@ def predict_memory(
     machine = machine or Machine.here()
     plan = plan_run(cfg, machine)
     dtype, device = getattr(torch, plan.dtype), "cuda" if plan.device == "cuda" and torch.cuda.is_available() else "cpu"
-    settings = {"autocast": "bfloat16"} if cfg.train.autocast == "auto" and plan.device == "cuda" else {}
-    eight_bit = cfg.train.optimizer in _EIGHT_BIT
+    train = cfg.train.model_copy()
+    if train.autocast == "auto" and plan.device == "cuda":
+        train.autocast = "bfloat16"
+    eight_bit = cfg.train.optimizer.name in _EIGHT_BIT
     if eight_bit:
-        settings |= {"optimizer": "adamw_torch_fused", "optimizer_args": {}}
-    train = cfg.train.model_copy(update=settings)
+        train.optimizer = "adamw_torch_fused"
     mode, live = FakeTensorMode(), LiveBytes()
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
@@ -279,11 +280,11 @@ def with_settings(
     settings: dict[str, object],  # by names such as train.token_budget
 ) -> Config:
     "The configuration with some settings changed."
-    sections = {}
+    changed = cfg.model_copy(deep=True)
     for name, value in settings.items():
         section, field = name.split(".")
-        sections[section] = sections.get(section, getattr(cfg, section)).model_copy(update={field: value})
-    return cfg.model_copy(update=sections)
+        setattr(getattr(changed, section), field, value)
+    return changed
 
 
 def _savings(cfg: Config) -> Iterator[dict[str, object]]:

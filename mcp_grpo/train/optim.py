@@ -19,7 +19,7 @@ from ..model.policy import Policy
 
 # %% ../../nbs/08_train/03_optim.ipynb #c8038924
 def schedule_factor(
-    cfg: TrainConfig,  # lr_schedule and its settings, warmup, steps
+    cfg: TrainConfig,  # lr, lr_schedule, steps
 ) -> Callable[[int], float]:  # from a step's number, 0 for the first, to a fraction of the peak rate
     "Look a schedule up. Raises `ConfigError`."
     from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
@@ -27,41 +27,43 @@ def schedule_factor(
     throwaway = torch.optim.SGD(
         [torch.zeros(1)], lr=cfg.lr or 1.0
     )  # `get_scheduler` asks for one; a lowest rate, such as `min_lr`, becomes a fraction of its rate
+    schedule = cfg.lr_schedule
     try:
         return get_scheduler(
-            cfg.lr_schedule, throwaway, cfg.warmup, max(cfg.steps or 1, 1), cfg.lr_schedule_args
+            schedule.name, throwaway, schedule.warmup, max(cfg.steps or 1, 1), schedule.args
         ).lr_lambdas[0]
     except (ValueError, TypeError, AttributeError) as e:
         raise ConfigError(
-            f"train.lr_schedule is {cfg.lr_schedule!r}, which cannot be used: {str(e).splitlines()[0]}; take "
+            f"train.lr_schedule is {schedule.name!r}, which cannot be used: {str(e).splitlines()[0]}; take "
             "linear, constant, cosine or "
-            "another schedule of transformers, with its settings in train.lr_schedule_args."
+            "another schedule of transformers, with its arguments in train.lr_schedule.args."
         ) from None
 
 # %% ../../nbs/08_train/03_optim.ipynb #33cf3b35
 def make_optimizer(
-    cfg: TrainConfig,  # optimizer, its settings, lr, weight_decay
+    cfg: TrainConfig,  # optimizer, lr, value_head
     parameters: list[nn.Parameter],  # what is trained
     head: list[nn.Parameter] = (),  # of a value head, with a rate of its own
 ) -> torch.optim.Optimizer:
     """An optimizer of transformers by name. Raises `ConfigError` for a name or a setting that does not exist, or a
     package that is missing."""
-    decaying = [p for p in parameters if p.ndim > 1 and cfg.weight_decay]
-    others = [p for p in parameters if p.ndim < 2 or not cfg.weight_decay]
-    parts = [(decaying, cfg.weight_decay, cfg.lr), (others, 0.0, cfg.lr), (list(head), 0.0, cfg.value_lr)]
+    name, decay = cfg.optimizer.name, cfg.optimizer.weight_decay
+    decaying = [p for p in parameters if p.ndim > 1 and decay]
+    others = [p for p in parameters if p.ndim < 2 or not decay]
+    parts = [(decaying, decay, cfg.lr), (others, 0.0, cfg.lr), (list(head), 0.0, cfg.value_head.lr)]
     groups = [
         {"params": params, "weight_decay": decay, "lr": peak, "peak": peak} for params, decay, peak in parts if params
     ]
-    if cfg.optimizer == "adamw_torch_fused" and not cfg.optimizer_args:
+    if name == "adamw_torch_fused" and not cfg.optimizer.args:
         fused = parameters[0].device.type in ("cpu", "cuda")
         return torch.optim.AdamW(groups, lr=cfg.lr, betas=(0.9, 0.999), fused=fused)
     from transformers import Trainer  # slow to import
     from transformers.training_args import OptimizerNames
 
-    settings = ",".join(f"{name}={value}" for name, value in cfg.optimizer_args.items())
+    settings = ",".join(f"{key}={value}" for key, value in cfg.optimizer.args.items())
     try:
         asked = SimpleNamespace(
-            optim=OptimizerNames(cfg.optimizer),
+            optim=OptimizerNames(name),
             learning_rate=cfg.lr,
             adam_beta1=0.9,
             adam_beta2=0.999,
@@ -72,9 +74,7 @@ def make_optimizer(
         kind, options = Trainer.get_optimizer_cls_and_kwargs(asked)
         return kind(groups, **options)
     except (ValueError, TypeError, ImportError, NotImplementedError) as e:
-        raise ConfigError(
-            f"train.optimizer is {cfg.optimizer!r}, which cannot be used: {str(e).splitlines()[0]}"
-        ) from None
+        raise ConfigError(f"train.optimizer is {name!r}, which cannot be used: {str(e).splitlines()[0]}") from None
 
 # %% ../../nbs/08_train/03_optim.ipynb #b691cfdf
 class Optimizer:
@@ -182,17 +182,15 @@ def check_spread(
     cfg: TrainConfig,  # of a run of several processes
 ) -> None:
     "Refuse what cannot be trained over several processes, with a `ConfigError`."
-    if cfg.optimizer not in _ELEMENTWISE:
+    if cfg.optimizer.name not in _ELEMENTWISE:
         raise ConfigError(
-            f"train.optimizer is {cfg.optimizer!r}, whose state cannot be spread over processes; take one of "
+            f"train.optimizer is {cfg.optimizer.name!r}, whose state cannot be spread over processes; take one of "
             f"{', '.join(_ELEMENTWISE)}."
         )
     if cfg.autocast == "float16":
         raise ConfigError(
             "train.autocast is 'float16', which DeepSpeed workers do not scale the loss for; take bfloat16."
         )
-    if cfg.perturb_std:
-        raise ConfigError("train.perturb_std does not work with parallel.deepspeed: set it to 0.")
 
 
 _ELEMENTWISE = (

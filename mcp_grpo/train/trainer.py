@@ -60,11 +60,11 @@ def chosen(
 
 
 def _epoch_steps(
-    cfg: TrainConfig,  # steps_per_epoch, tasks_per_step
+    cfg: TrainConfig,  # tasks_per_step
     tasks: list[Task],  # of the task file
 ) -> int:
-    "The steps of an epoch: as many as use every task once, unless `steps_per_epoch` says otherwise."
-    return cfg.steps_per_epoch or -(-len(chosen(cfg, tasks)) // cfg.tasks_per_step)
+    "The steps of an epoch: as many as use every task once."
+    return -(-len(chosen(cfg, tasks)) // cfg.tasks_per_step)
 
 
 def count_steps(
@@ -148,16 +148,16 @@ def check_algorithm(
     open_terms(cfg.reward)
     open_judges(cfg.reward)
     for key, chosen, known in (
-        ("train.advantage", cfg.train.advantage, ["auto", *ADVANTAGES]),
+        ("train.advantage", cfg.train.advantage.name, ["auto", *ADVANTAGES]),
         ("train.loss", cfg.train.loss, LOSSES),
     ):
         if chosen not in known:
             raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
     try:
-        find_loss(cfg.train.loss, dual=cfg.train.dual_clip)
+        find_loss(cfg.train.loss, dual=cfg.train.clip.dual)
     except ValueError as e:
-        raise ConfigError(f"train.dual_clip: {e}") from None
-    if cfg.train.reference == "adapter_off" and cfg.model.weights != "lora":
+        raise ConfigError(f"train.clip: {e}") from None
+    if cfg.train.reference.kind == "adapter_off" and cfg.model.weights != "lora":
         raise ConfigError(
             "train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora."
         )

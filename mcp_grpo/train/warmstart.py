@@ -214,7 +214,7 @@ def _supervised_rows(
 def warm_up(
     policy: Policy,  # changed in place
     rows: list[Row],  # to learn from
-    cfg: TrainConfig,  # warmstart_steps, warmstart_lr, tasks_per_step, and what it says of optimizer and batches
+    cfg: TrainConfig,  # warmstart, tasks_per_step, and what it says of optimizer and batches
     seed: int = 0,  # of the order
 ) -> Iterator[float]:  # of each step: nats a written token, before the update
     "Supervised training, one step at a time."
@@ -222,17 +222,11 @@ def warm_up(
         raise TrainerError(
             "There is nothing to warm up with: no episode of the oracle succeeded; `mcp-grpo check` says why."
         )
-    steps, size = cfg.warmstart_steps, min(cfg.tasks_per_step, len(rows))
-    optimizer = open_optimizer(
-        policy,
-        cfg.model_copy(
-            update={
-                "steps": steps,
-                "lr": cfg.warmstart_lr or cfg.lr,
-                "warmup": min(max(cfg.warmup, steps // 20), steps // 2),
-            }
-        ),
-    )
+    steps, size = cfg.warmstart.steps, min(cfg.tasks_per_step, len(rows))
+    warmup = min(max(cfg.lr_schedule.warmup, steps // 20), steps // 2)
+    schedule = cfg.lr_schedule.model_copy(update={"warmup": warmup})
+    peak = cfg.warmstart.lr or cfg.lr
+    optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": peak, "lr_schedule": schedule}))
     run, share = Pass(policy, optimizer, cfg), not why_not(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: what is sampled later has no dropout either
@@ -279,13 +273,13 @@ class WarmStart:
 
 
 def load_warm_start(
-    cfg: Config,  # of a run; without `train.warmstart_steps` there is nothing to load
+    cfg: Config,  # of a run; without `train.warmstart` there is nothing to load
     policy: Policy,  # gets the weights
     folder: str | Path,  # of the run
 ) -> bool:  # whether there were any
     "Load the weights that a run's warm start kept."
     path = Path(folder) / _WEIGHTS
-    if not cfg.train.warmstart_steps or not path.is_file():
+    if not cfg.train.warmstart.steps or not path.is_file():
         return False
     policy.load(load_file(path))
     return True
@@ -317,23 +311,23 @@ def warm_start(
 ) -> WarmStart:
     "Supervised training on the oracle's episodes."
     known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
-    enough = cfg.train.warmstart_steps * cfg.train.tasks_per_step  # more than that would be played for nothing
+    enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more than that would be played for nothing
     if enough < len(known):
         known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
     episodes = oracle_episodes(known, pool, chat, cfg.rollout.max_tokens)
-    again = _under_other_names(known, episodes, cfg.train.warmstart_pseudonyms)
+    again = _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms)
     episodes += oracle_episodes(list(itertools.islice(again, enough - len(known))), pool, chat, cfg.rollout.max_tokens)
     rows, losses = _supervised_rows(episodes), []
-    every = max(1, cfg.train.warmstart_steps // 10)
+    every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
         if not math.isfinite(loss):
             raise TrainerError(
-                "The loss of the warm start is not finite: lower train.warmstart_lr, or set train.autocast to none."
+                "The loss of the warm start is not finite: lower train.warmstart.lr, or set train.autocast to none."
             )
         losses.append(loss)
         if len(losses) % every == 0:
             say(
-                f"warm start {len(losses):4d}/{cfg.train.warmstart_steps}  {sum(losses[-every:]) / every:.3f} "
+                f"warm start {len(losses):4d}/{cfg.train.warmstart.steps}  {sum(losses[-every:]) / every:.3f} "
                 "nats a token"
             )
     draft = Path(folder) / (_WEIGHTS + ".part")
@@ -397,7 +391,7 @@ class Spread:
         raise TrainerError(
             f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn "
             "different rewards, so reinforcement would change nothing. "
-            "Warm the policy up (train.warmstart_steps=200, or `mcp-grpo warmstart`), or take easier tasks."
+            "Warm the policy up (train.warmstart=200, or `mcp-grpo warmstart`), or take easier tasks."
         )
 
 

@@ -176,7 +176,7 @@ def train(folder: Path, overrides: str, level: str = "DEBUG") -> dict[str, str]:
         "slack": given | {"args": [spill[1], "slack", *given["args"]]},
     }
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    settings = f"servers.names=[],servers.file={folder}/servers.json,servers.tape={folder}/tape.sqlite,servers.tape_mode=record,data.heldout={root}/data/processed/validation.json,{overrides}"  # noqa: E501
+    settings = f"servers.names=[],servers.file={folder}/servers.json,servers.tape={folder}/tape.sqlite,servers.tape.mode=record,data.heldout={root}/data/processed/validation.json,{overrides}"  # noqa: E501
     command = [
         sys.executable,
         "-m",
