@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from .errors import UserError
+from .errors import UserError, printable
 from .sandbox.walls import SandboxError
 from .servers.serve import serve
 
@@ -60,8 +60,9 @@ def command(function: Callable) -> Callable:
         logging.getLogger("DeepSpeed").addFilter(
             lambda record: "Setting accelerator" not in record.getMessage()
         )  # which transformers imports, and which warns wherever there is no GPU
-        if (here := os.getcwd()) not in sys.path:
-            sys.path.insert(0, here)
+        # modules of one's own (reward.module, the functions of tasks) lie in the working folder; it comes last, so that
+        # a file there never stands in for a library
+        sys.path[:] = [*(path for path in sys.path if path not in ("", os.getcwd())), os.getcwd()]
         try:
             code = function(*args, **kwargs)
         except KeyboardInterrupt:
@@ -73,7 +74,7 @@ def command(function: Callable) -> Callable:
             )  # what is still to be flushed has nowhere to go
             code = 141
         except (UserError, SandboxError) as error:
-            print(error, file=sys.stderr)
+            say(error, file=sys.stderr)
             code = 1
         if code:
             raise typer.Exit(code)
@@ -119,8 +120,9 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
+def say(line: object, file=None) -> None:
+    "Print a line with control characters written out; it may hold what tools, models and files say."
+    print(printable(str(line)), file=file, flush=True)
 
 
 Servers = Annotated[
@@ -219,13 +221,13 @@ def tasks(
             seed,
             allow,
             catalog,
-            say=lambda line: print(line, flush=True),
+            say=say,
         )
     if rephrase:
         from mcp_grpo.tasks.llm import rephrase_file
 
-        print(rephrase_file(Path(out) / "train.json", rephrase))
-    print(
+        say(rephrase_file(Path(out) / "train.json", rephrase))
+    say(
         f"{len(found.train)} tasks to learn from and {len(found.heldout)} held out are in {out}; "
         f"{Path(out) / 'report.md'} says what was reached. Next: mcp-grpo train --servers {servers} --tasks {out}"
     )
@@ -260,7 +262,7 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: _Heldout = "", sett
             count = _counter(Path(path).name)
             failures = check_all(pool, loaded, progress=lambda done, bad, n=len(loaded), count=count: count(done, n))
             for failure in failures:
-                print(failure)
+                say(failure)
             named = [task for task in loaded if task.tool_sequence]
             solved = len(named) - sum(bool(failure.task.tool_sequence) for failure in failures)
             others = (
@@ -268,7 +270,7 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: _Heldout = "", sett
                 if len(named) < len(loaded)
                 else ""
             )
-            print(f"{path}: {solved} of {len(named)} tasks are solved by their own calls{others}", flush=True)
+            say(f"{path}: {solved} of {len(named)} tasks are solved by their own calls{others}")
             failed += len(failures)
     return 1 if failed else 0
 
@@ -405,7 +407,7 @@ def report(run: Annotated[str, Argument(help="the folder of a run, or its name b
 
     page = write_report(run)
     _show_on_terminal(Report(page.parent).state)
-    print(f"the report is {page}")
+    say(f"the report is {page}")
 
 # %% ../nbs/12_cli.ipynb #0157b118
 @command
@@ -501,7 +503,7 @@ def evaluate(
             mode=mode,
         )
     _show_on_terminal(rounds_table(found))
-    print(f"The episodes are in {place}: mcp-grpo show {place}")
+    say(f"The episodes are in {place}: mcp-grpo show {place}")
 
 # %% ../nbs/12_cli.ipynb #2ba1aae1
 @command
@@ -553,7 +555,7 @@ def compare(
     )
     table, line, differing = compare_episodes(before, after)
     _show_on_terminal(table)
-    print(line)
+    say(line)
     for pair in differing[:number]:
         _show_on_terminal(read_aloud(pair))
 
@@ -612,9 +614,9 @@ def call(
             )
         )
         return 0
-    print(found.content)
+    say(found.content)
     if found.fault:
-        print(f"fault: {found.fault}", file=sys.stderr)
+        say(f"fault: {found.fault}", file=sys.stderr)
     return 1 if found.fault or found.is_error else 0
 
 
@@ -647,7 +649,7 @@ def doctor(
     )
     _show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
-    print(f"{bad} to mend." if bad else "Nothing to mend.")
+    say(f"{bad} problem{'s' * (bad != 1)} found." if bad else "No problem found.")
     return 1 if bad else 0
 
 # %% ../nbs/12_cli.ipynb #890c4e8d

@@ -34,6 +34,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from .config import explain, nearest
 from .files import replace_file
+from .files import read_json
 from .errors import UserError
 
 log = logging.getLogger(__name__)
@@ -790,13 +791,15 @@ def read_rows(path: Path) -> list:
         return _table_rows(text.removeprefix("\ufeff")) or _no_rows(path)
     try:
         rows = (
-            [json.loads(line) for line in text.split("\n") if line.strip()]
+            [read_json(line) for line in text.split("\n") if line.strip()]
             if path.suffix == ".jsonl"
-            else json.loads(text)
+            else read_json(text)
         )
     except json.JSONDecodeError as e:
         number = text.split("\n").index(e.doc) + 1 if path.suffix == ".jsonl" else e.lineno
         raise TaskError(f"task file {path} is not valid JSON: {e.msg} at line {number}") from None
+    except ValueError as e:
+        raise TaskError(f"task file {path} cannot be read: {e}") from None
     return rows if isinstance(rows, list) and rows else _no_rows(path)
 
 

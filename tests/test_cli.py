@@ -68,7 +68,9 @@ def test_the_guides_commands_lead_from_a_server_to_a_policy(place):
     for words in guide_commands():
         told[words[0]] = said(place, *words, *shlex.split(SHORTER.get(words[0], "")))
     assert list(told) == ["call", "doctor", "tasks", "check", "train", "show", "compare"]
-    assert told["call"].strip() == "1815" and "3 tools after" in told["doctor"] and "Nothing to mend." in told["doctor"]
+    assert (
+        told["call"].strip() == "1815" and "3 tools after" in told["doctor"] and "No problem found." in told["doctor"]
+    )
     assert "tasks to learn from" in told["tasks"] and "books: " in (place / "tasks/report.md").read_text()
     assert re.search(r"train.json: (\d+) of \1 tasks are solved", told["check"])
     assert (

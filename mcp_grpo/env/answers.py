@@ -8,7 +8,6 @@ __all__ = ['MAX_STATEMENT', 'GRAMMAR', 'HEDGES', 'DECLINES', 'same_argument', 'w
 
 # %% ../../nbs/04_env/01_answers.ipynb #25e69cea
 import functools
-import json
 import math
 import re
 import unicodedata
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ..files import read_json
 from ..task import Task
 
 # %% ../../nbs/04_env/01_answers.ipynb #3a0e1e93
@@ -85,8 +85,8 @@ def readable(
     if "\\" not in content:
         return content
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
+        value = read_json(content)
+    except ValueError:
         return content.replace("\\n", " ")  # a line end inside a text
     return "\n".join([content, *map(str, leaves(value))])
 

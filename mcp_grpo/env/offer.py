@@ -23,6 +23,7 @@ from ..client.spec import nearest_server
 from ..config import nearest
 from .action import ARGUMENT_ALIASES
 from .references import References, has_references
+from ..files import read_json
 from ..task import OfferedTool, Task, TaskError
 
 # %% ../../nbs/04_env/05_offer.ipynb #2434aa0a
@@ -301,7 +302,7 @@ def names_in_result(
 ) -> set[str]:
     "The names and codes that stand in a result: of JSON in its texts, of other text only the words that have a digit."
     try:
-        value = json.loads(content)
+        value = read_json(content)
     except ValueError:
         return {word for word in WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
     return {word for word in _words_in(value) if _looks_like_a_name(word)} - set(

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..client.session import ToolResult
 from .state import MISSING, follow
+from ..files import read_json
 from ..task import Task, TaskError
 
 # %% ../../nbs/04_env/04_references.ipynb #607872eb
@@ -48,7 +49,7 @@ class References:
     def add(self, call: dict, result: ToolResult) -> None:
         "Remember a call's result and what its notes name."
         try:
-            value = json.loads(result.content)
+            value = read_json(result.content)
         except ValueError:
             value = result.structured if result.structured is not None else result.content
         self.results[str(call["step"])] = value

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .answers import declines, gives, leaves, same_argument
+from ..files import read_json
 from ..task import Task
 
 # %% ../../nbs/04_env/02_state.ipynb #11ca5f4f
@@ -68,8 +69,8 @@ def state_changes(task: Task, record: Record) -> list[ToolEvent]:
 def _messages(state: str) -> list[str] | None:
     "The messages of a history tool's result, each as JSON; any other result is one text; None if it cannot be read."
     try:
-        found = json.loads(state)
-    except (ValueError, RecursionError):
+        found = read_json(state)
+    except ValueError:
         return [state]
     if not isinstance(found, dict) or "messages" not in found:
         return [state]
@@ -122,8 +123,8 @@ def _seen(state: str | None, path: str) -> Any:
     if state is None:
         return None
     try:
-        value = json.loads(state)
-    except (ValueError, RecursionError):
+        value = read_json(state)
+    except ValueError:
         value = state
     part = follow(value, path)
     return None if part is MISSING else part

@@ -29,6 +29,8 @@ import httpx2
 from ..aio import run_sync
 from ..client.pool import Pool, together
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
+from ..endpoint import read_bounded, well_formed_text
+from ..files import read_json
 from ..env.action import Action
 from ..env.episode import Episode, Step, play_turns
 from ..env.scripted import POLICIES
@@ -528,14 +530,14 @@ def endpoint_writer(
             del form[name]
         return name != ""
 
-    def turn_of(answer: httpx2.Response) -> Action:
+    def turn_of(reply: str) -> Action:
         try:
-            choice = answer.json()["choices"][0]
+            choice = read_json(reply)["choices"][0]
             text, ended = choice["message"].get("content") or "", choice.get("finish_reason")
-            return parse_turn(text, truncated=ended == "length")
+            return parse_turn(well_formed_text(text), truncated=ended == "length")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(
-                f"the endpoint {base_url} answers, but not with a chat completion ({answer.text[:200]!r}); look "
+                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); look "
                 "at its address, which often ends with /v1."
             ) from None
 
@@ -545,16 +547,18 @@ def endpoint_writer(
             while failed < most:
                 asked, pause = {"model": model, "messages": list(map(shown, messages)), **form}, 2.0 ** (failed + 1)
                 try:
-                    answer = await client.post(url, json=asked)
-                except httpx2.HTTPError as error:
-                    why = f"{type(error).__name__}: {error}"
+                    with anyio.fail_after(timeout):
+                        async with client.stream("POST", url, json=asked) as answer:
+                            reply = (await read_bounded(answer.aiter_bytes())).decode("utf-8", "replace")
+                except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+                    why = f"{type(error).__name__}: {error}" if str(error) else f"no whole reply within {timeout:g} s"
                 else:
-                    status, why = answer.status_code, f"{answer.status_code}: {answer.text[:200]}"
+                    status, why = answer.status_code, f"{answer.status_code}: {reply[:200]}"
                     if status == 200:
-                        return turn_of(answer)
-                    if status in (400, 413, 422) and _CONTEXT_FULL.search(answer.text):
+                        return turn_of(reply)
+                    if status in (400, 413, 422) and _CONTEXT_FULL.search(reply):
                         return parse_turn("", truncated=True)
-                    if status in (400, 422) and adapted(asked, answer.text):
+                    if status in (400, 422) and adapted(asked, reply):
                         continue
                     if status not in (408, 409, 429) and status < 500:
                         break

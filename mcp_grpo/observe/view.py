@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Sequence
 
+from ..errors import printable
 from ..config import ConfigError, nearest
 from ..rollout.trajectory import Trajectory, read_trajectories
 
@@ -30,13 +31,14 @@ class Table:
         headings: Sequence[str],
         rows: Iterable[Sequence],  # cells are shown with str()
     ):
-        self.headings = [str(heading) for heading in headings]
-        self.rows = [[str(cell) for cell in row] for row in rows]
+        self.headings = [printable(str(heading)) for heading in headings]
+        self.rows = [[printable(str(cell)) for cell in row] for row in rows]
 
     def _repr_markdown_(self) -> str:
         rule = ["---"] + ["---:"] * (len(self.headings) - 1)
         escaped = [
-            [cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (self.headings, rule, *self.rows)
+            [html.escape(cell, quote=False).replace("|", "\\|").replace("\n", " ") for cell in row]
+            for row in (self.headings, rule, *self.rows)
         ]
         return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
@@ -203,7 +205,9 @@ class Reading:
     "One or several trajectories to read: coloured in a notebook and by the command, plain as text."
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]):  # (title, segments)
-        self.sections = sections
+        self.sections = [
+            (printable(title), [(printable(who), printable(text)) for who, text in parts]) for title, parts in sections
+        ]
 
     def __rich_console__(self, console, options):
         from rich.panel import Panel
@@ -214,7 +218,7 @@ class Reading:
             for who, text in parts:
                 colour, name = _MARKS.get(who, ("white", who))
                 yield Panel(
-                    Text(text.strip("\n"), overflow="fold"), title=name, title_align="left", border_style=colour
+                    Text(text.strip("\n"), overflow="fold"), title=Text(name), title_align="left", border_style=colour
                 )
 
     def __repr__(self) -> str:
@@ -229,9 +233,8 @@ class Reading:
         )
 
         def block(who: str, text: str) -> str:
-            return (
-                f'<div title="{who}" style="{style};background:{_COLOURS.get(who, "none")}">{html.escape(text)}</div>'
-            )
+            colour = _COLOURS.get(who, "none")
+            return f'<div title="{html.escape(who)}" style="{style};background:{colour}">{html.escape(text)}</div>'
 
         return "".join(
             f"<p><b>{html.escape(title)}</b></p>" + "".join(block(*part) for part in parts)

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import mcp_types
 from pydantic_core import from_json
 
+from ..files import read_json
 from ..env.episode import CUT
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #c652550e
@@ -282,7 +283,7 @@ def read_value(content: str) -> Any:
     if cut:
         return _read_cut(shown)
     try:
-        return json.loads(content)
+        return read_json(content, parse_constant=lambda name: None)  # NaN and Infinity are no figures
     except ValueError:
         pass
     if documents := _documents(content):
@@ -679,10 +680,10 @@ class Known:
         if kind in ("array", "object") and depth > 4:
             return [] if kind == "array" else {}, None  # a schema may hold itself
         if kind == "array":
-            return [
-                self.value(tool, name, schema.get("items", {}), depth + 1)[0]
-                for _ in range(max(schema.get("minItems", 1), 1))
-            ], None
+            wanted = max(schema.get("minItems", 1), 1)
+            if wanted > _MOST_ITEMS:
+                raise ValueError(f"{name} wants at least {wanted:,} items")
+            return [self.value(tool, name, schema.get("items", {}), depth + 1)[0] for _ in range(wanted)], None
         if kind == "object":
             return {
                 key: self.value(tool, key, part, depth + 1)[0]
@@ -753,11 +754,20 @@ def _has_type(value: Any, kind: str | None) -> bool:
     return isinstance(value, str) if kind in ("string", None) else False
 
 
-def resolved(schema: dict, whole: dict) -> dict:
-    "A schema with its reference followed, and the first of its alternatives that is not null."
+_MOST_ITEMS = 100  # of a list that is made up
+
+
+def resolved(schema: dict | bool, whole: dict) -> dict:
+    "Return a schema with its reference followed, and the first of its alternatives that is not null."
+    if isinstance(schema, bool):  # true stands for any value
+        return {}
     if reference := schema.get("$ref"):
         schema = whole.get("$defs", whole.get("definitions", {})).get(reference.rpartition("/")[2], {})
-    options = [option for option in schema.get("anyOf", schema.get("oneOf", [])) if option.get("type") != "null"]
+    options = [
+        option
+        for option in schema.get("anyOf", schema.get("oneOf", []))
+        if not isinstance(option, dict) or option.get("type") != "null"
+    ]
     kind = schema.get("type")
     if isinstance(kind, list):
         schema = schema | {"type": next((name for name in kind if name != "null"), None)}

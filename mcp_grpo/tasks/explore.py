@@ -7,6 +7,7 @@ __all__ = ['programmer_words', 'Prover', 'Explored', 'explore', 'prove_mix', 'wr
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #0488ef3d
 import hashlib
+import itertools
 import json
 import random
 import re
@@ -268,13 +269,14 @@ async def explore(
         str
     ] = (),  # tools that may be called although nothing says that they only read: tool, or server.tool
     catalog: Catalog | None = None,  # a corrected one; None: as it is read off the results
+    found: Explored | None = None,  # receives tasks as they are proved, so that they are left if it is interrupted
 ) -> Explored:
     """Make tasks from any servers: probe them, read off what there is, ask about it, choose a mix, and execute every
     task twice."""
     names, started = servers or list(pool.specs), monotonic()
     probe = Probe(pool, names, seeds, seed, allow)
     await probe.read(seconds / 4)
-    await probe.change(seconds / 8)
+    await probe.change(seconds / 5)
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
     asked = [
@@ -299,16 +301,12 @@ async def explore(
         "heldout-composition": round(tasks * share / 2),
     }
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
-    found = Explored(reports=list(probe.reports.values()), catalog=catalog)
+    found = found or Explored()
+    found.reports, found.catalog = list(probe.reports.values()), catalog
     for name in (*SETS[1:], SETS[0]):
-        left = seconds - (monotonic() - started)
-        proved = await prove_mix(
-            prover, parts[name], wanted[name], f"explored/{name}", left * (0.25 if name != "train" else 1), seed
-        )
-        if name == "train":
-            found.train = proved
-        else:
-            found.heldout += proved
+        left = (seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)
+        kept = found.train if name == "train" else found.heldout
+        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept)
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]
@@ -323,12 +321,18 @@ async def explore(
 
 
 async def prove_mix(
-    prover: Prover, questions: list[Question], wanted: int, data_source: str, seconds: float, seed: int
-) -> list[Task]:
-    "Return up to `wanted` tasks of a mix of questions that hold; the two of a pair stay or fall together."
-    over, mix, kept = monotonic() + seconds, Mix(questions, wanted, seed), []
-    while len(kept) < wanted and monotonic() < over:
-        units = [unit for _ in range(8) if len(kept) < wanted and (unit := mix.next())]
+    prover: Prover,
+    questions: list[Question],
+    wanted: int,  # most tasks to add
+    data_source: str,
+    seconds: float,
+    seed: int,
+    kept: list[Task],  # receives the tasks
+) -> None:
+    "Add up to `wanted` tasks of a mix of questions that hold; the two of a pair stay or fall together."
+    over, mix, enough = monotonic() + seconds, Mix(questions, wanted, seed), len(kept) + wanted
+    while len(kept) < enough and monotonic() < over:
+        units = [unit for _ in range(8) if (unit := mix.next())]
         if not units:
             break
 
@@ -343,7 +347,6 @@ async def prove_mix(
                 mix.back(unit)
                 server, _, tool = tools_of(unit[0])[-1].partition(".")
                 prover.probe.reports[server].dropped[tool, reasons[0]] += 1
-    return kept
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #a02c9547
 def _read_seeds(
@@ -430,29 +433,48 @@ def write_explored(
     run_sync(_check_names, pool, names, seeds, set(allow))
     say(f"exploring {', '.join(names)} for up to {seconds / 60:.0f} min")
 
-    async def run() -> Explored:
-        return await explore(pool, names, seeds, tasks, seconds, share, seed, allow, corrected)
+    found = Explored()
 
-    found = run_sync(run)
+    async def run() -> None:
+        await explore(pool, names, seeds, tasks, seconds, share, seed, allow, corrected, found)
+
+    try:
+        run_sync(run)
+    except KeyboardInterrupt:
+        if found.train and found.heldout:
+            _write_found(found, names, folder, say)
+            say(f"interrupted: the {len(found.train)} tasks found until then are in {folder}")
+        raise
     say(str(found))
-    if found.catalog:
-        write_catalog(found.catalog, folder / "catalog.json")
     if not found.train or not found.heldout:
+        if found.catalog:
+            write_catalog(found.catalog, folder / "catalog.json")
         raise ConfigError(
             "no tasks were found at these servers: "
             + " / ".join(str(report).replace("\n", ";") for report in found.reports)[:1500]
             + "; give values that their tools understand as seeds."
         )
+    _write_found(found, names, folder, say)
+    return found
+
+
+def _write_found(found: Explored, servers: list[str], folder: Path, say: Callable[[str], None]) -> None:
+    "Write what was found into a folder; tasks that lie there already move to a folder beside them."
+    names = ("train.json", "validation.json", "catalog.json", "report.md")
+    if (folder / "train.json").exists():
+        n = next(n for n in itertools.count(1) if not (folder / f"earlier-{n}").exists())
+        (folder / f"earlier-{n}").mkdir()
+        for name in filter(lambda name: (folder / name).exists(), names):
+            (folder / name).rename(folder / f"earlier-{n}" / name)
+        say(f"the tasks that were in {folder} are now in {folder / f'earlier-{n}'}")
+    write_catalog(found.catalog, folder / "catalog.json")
     write_tasks(found.train, folder / "train.json")
     write_tasks(found.heldout, folder / "validation.json")
-    replace_file(
-        folder / "report.md",
-        (
-            f"# Tasks explored at {', '.join(names)}\n\n```\n{found}\n```\n\n## What there "
-            f"is\n\n```\n{found.catalog}\n```\n"
-        ),
+    page = (
+        f"# Tasks explored at {', '.join(servers)}\n\n```\n{found}\n```\n\n## What there "
+        f"is\n\n```\n{found.catalog}\n```\n"
     )
-    return found
+    replace_file(folder / "report.md", page)
 
 
 def explore_sync(

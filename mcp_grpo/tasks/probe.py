@@ -249,7 +249,7 @@ class Probe:
             ):
                 given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(key, [])] if key else []
-            found[name] = list(dict.fromkeys([*given, *values]))
+            found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
 
     async def read(self, seconds: float) -> None:
@@ -450,7 +450,7 @@ class Probe:
             }
         return self.some_values(server, tool, choices)
 
-    def looks(self, server: str, params: dict, most: int = 12) -> list[Seen]:
+    def looks(self, server: str, params: dict, most: int = 8) -> list[Seen]:
         """Return the reading calls that may show a change: those asked with one of its arguments or showing one, and
         those that take none."""
         given = inner_arguments(params)
