@@ -86,6 +86,7 @@ def _result_text(
     return json.dumps(result.structured_content, separators=(",", ":"), ensure_ascii=False)
 
 # %% ../../nbs/01_client/03_session.ipynb #4a90eafc
+_OF_THE_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND)  # codes that say that the call was wrong
 _UNCAUGHT = 0  # the Python SDK's code for an uncaught exception in a tool
 _BROKEN = (
     mcp_types.CONNECTION_CLOSED,
@@ -535,6 +536,8 @@ class Session:
                 raise
             except Exception as e:
                 if (fault := fault_of(e, self.spec.transport)) is None:
+                    if self.spec.internal_errors == "fault" and isinstance(e, MCPError) and e.code not in _OF_THE_CALL:
+                        return self._fault("crash", f"{tool} failed inside the server: {e}"), 0
                     return ToolResult(str(e), is_error=True), len(str(e))
                 self._pending.discard(scope)
                 if isinstance(e, MCPError) and e.code == NO_SESSION:

@@ -78,6 +78,13 @@ class ServerSpec(BaseModel):
     concurrency: _AtLeast0 = Field(0, description="concurrent calls; 0 is no limit")
     retries: _AtLeast0 = Field(2, description="how often an idempotent call is made again after a fault")
     idempotent: list[str] = Field([], description="tools whose calls may be repeated, * allowed")
+    internal_errors: Literal["observation", "fault"] = Field(
+        "observation",
+        description=(
+            "what an error of the protocol, other than wrong arguments, counts as: something for the policy to read, "
+            "or a fault of the server, which ends the episode without a reward"
+        ),
+    )
     processes: _AtLeast1 = Field(
         16,
         description=(

@@ -31,6 +31,7 @@ from mcp_grpo.observe.view import (
     read_aloud,
     success_table,
     time_table,
+    tool_table,
 )
 from ..rollout.trajectory import read_trajectories
 
@@ -133,6 +134,13 @@ class Report:
         return time_table(self.metrics) if self.metrics else None
 
     @property
+    def tools(self) -> Table | None:
+        "The calls of each tool in all episodes that were kept; None if there were none."
+        files = [self.folder / name for name in EPISODES.values() if (self.folder / name).is_file()]
+        table = tool_table(episode for file in files for episode in read_trajectories(file))
+        return table if table.rows else None
+
+    @property
     def never(self) -> list[NeverSucceeded]:
         "The families of training tasks without a single success."
         return never_succeeded(self.folder / EPISODES["train"])
@@ -144,7 +152,7 @@ class Report:
         from IPython.display import display
 
         print(self.state)
-        for part in (*self.tables, self.curve, self.examples, self.times):
+        for part in (*self.tables, self.curve, self.examples, self.tools, self.times):
             if part is not None:
                 display(part)
         for line in (*self.changes, *self.never):
