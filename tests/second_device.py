@@ -26,7 +26,7 @@ from mcp_grpo.model.policy import add_lora
 from mcp_grpo.rollout.engine import Sampling
 from mcp_grpo.rollout.hf import HFEngine
 from mcp_grpo.train.checkpoint import load_checkpoint, save_checkpoint
-from mcp_grpo.train.learner import make_rows
+from mcp_grpo.train.batch import make_rows
 from mcp_grpo.train.warmstart import warm_up
 
 aten = torch.ops.aten
