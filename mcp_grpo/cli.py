@@ -522,12 +522,12 @@ def show(
     mcp-grpo show outputs/RUN --which before --family lookup --number 1
     """
     from mcp_grpo.config import ConfigError
-    from mcp_grpo.observe.view import choose_episodes, read_aloud, read_episodes
+    from mcp_grpo.observe.view import choose_episodes, render_episode, read_episodes
 
     wanted = choose_episodes(read_episodes(place, which), number, family, task, failed)
     if not wanted:
         raise ConfigError(f"{place} holds no such episode.")
-    _show_on_terminal(read_aloud(wanted))
+    _show_on_terminal(render_episode(wanted))
 
 
 @command
@@ -546,7 +546,7 @@ def compare(
     mcp-grpo compare outputs/RUN outputs/OTHER         two trained policies
     """
     from mcp_grpo.observe.compare import compare_episodes
-    from mcp_grpo.observe.view import read_aloud, read_episodes
+    from mcp_grpo.observe.view import render_episode, read_episodes
 
     before, after = (
         (read_episodes(first), read_episodes(second))
@@ -557,7 +557,7 @@ def compare(
     _show_on_terminal(table)
     say(line)
     for pair in differing[:number]:
-        _show_on_terminal(read_aloud(pair))
+        _show_on_terminal(render_episode(pair))
 
 # %% ../nbs/12_cli.ipynb #6fb34f61
 @command

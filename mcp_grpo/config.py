@@ -279,7 +279,7 @@ class WarmStart(Section):
     "Supervised learning before GRPO, see `train.warmstart`."
 
     bare = ("steps",)
-    steps: int = Field(0, ge=0, description="supervised steps on the oracle's episodes; 0: no warm start")
+    steps: int = Field(0, ge=0, description="supervised steps on demonstrations; 0: no warm start")
     lr: float = Field(
         0.0,
         ge=0,
@@ -403,7 +403,7 @@ class TrainConfig(Section):
     )
     tasks_per_step: int = Field(14, ge=1, description="tasks, and so groups, per step")
     warmstart: WarmStart = Field(
-        default_factory=WarmStart, description="supervised steps on the oracle's episodes before the first step"
+        default_factory=WarmStart, description="supervised steps on demonstrations before the first step"
     )
     passes: int = Field(1, ge=1, description="optimizer passes over the trajectories of one step")
     optimizer: OptimizerChoice = Field(default_factory=OptimizerChoice, description="the optimizer, by name")

@@ -74,7 +74,7 @@ def test_the_guides_commands_lead_from_a_server_to_a_policy(place):
     assert "tasks to learn from" in told["tasks"] and "books: " in (place / "tasks/report.md").read_text()
     assert re.search(r"train.json: (\d+) of \1 tasks are solved", told["check"])
     assert (
-        re.search(r"2 supervised steps on \d+ episodes of the oracle", told["train"])
+        re.search(r"2 supervised steps on \d+ demonstrations", told["train"])
         and "so the figures are those of the warm start" in told["train"]
         and "IPKernelApp" not in told["train"]
     )

@@ -298,8 +298,8 @@ def live(name: str, monkeypatch, timeout: float = 15.0):
             "isolation": "shared",
         }
         if name == "slack":  # this process has played episodes; a test below shows what that prevents
-            monkeypatch.setattr(stdio, "_plays", False)
-            monkeypatch.delenv(stdio.PLAYED, raising=False)
+            monkeypatch.setattr(stdio, "_forbidden", False)
+            monkeypatch.delenv(stdio.ROLLOUT, raising=False)
         yield ServerSpec(name, start_timeout=60.0, **(apart if name == "slack" else here)), api
 
 
@@ -500,7 +500,7 @@ def test_no_training_path_leads_to_the_real_slack(monkeypatch):
         slack.LiveSlack(["T1"], ["C1"], live=True)
 
 
-def test_a_process_that_plays_episodes_cannot_start_the_real_slack(monkeypatch):
+def test_a_process_that_runs_episodes_cannot_start_the_real_slack(monkeypatch):
     importlib.import_module("mcp_grpo.env.episode")
     with live("slack", monkeypatch) as (spec, api):
         monkeypatch.undo()

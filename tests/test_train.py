@@ -57,11 +57,11 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     }
     assert (result["mode"], result["model"], result["steps"], len(result["reward_curve"])) == ("cpu", "tiny", 2, 2)
     assert (
-        "warm start: 2 supervised steps on 4 episodes of the oracle" in printed
+        "warm start: 2 supervised steps on 4 demonstrations" in printed
         and " groups have spread" in printed
         and result["warmstart"]["steps"] == 2
     )
-    assert 300 < load_config(str(out / "config.yaml")).rollout.max_tokens < 1024  # found by the oracle's episodes
+    assert 300 < load_config(str(out / "config.yaml")).rollout.max_tokens < 1024  # found by demonstrations
     for when in ("before", "after"):
         part = result["heldout"][when]
         assert 0 <= part["ci95"][0] <= part["success"] <= part["ci95"][1] <= 1 and part["n"] > 0 and part["by_family"]

@@ -16,7 +16,7 @@ import anyio
 
 from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError, ToolResult
-from ..client.stdio import mark_player
+from ..client.stdio import forbid_live_writes
 from .action import Action, Call, observation, resolve, with_texts
 from .offer import offer_tools, with_words
 from .reward import reward_of, score, succeeded
@@ -24,7 +24,7 @@ from .state import Invalid, Record, ToolEvent, needs_state
 from ..task import OfferedTool, Task
 
 # %% ../../nbs/04_env/06_episode.ipynb #5d2c1951
-mark_player()
+forbid_live_writes()
 
 # %% ../../nbs/04_env/06_episode.ipynb #bc73e545
 @dataclass(frozen=True)

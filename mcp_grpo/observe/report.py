@@ -28,7 +28,7 @@ from mcp_grpo.observe.view import (
     example_tasks,
     never_succeeded,
     plot_curve,
-    read_aloud,
+    render_episode,
     success_table,
     time_table,
     tool_table,
@@ -126,7 +126,7 @@ class Report:
         first, *_, last = [*self.stages.values()] * 2
         known = {episode.task_id: episode for episode in first.trajectories}
         shown = example_tasks([episode for episode in last.trajectories if episode.task_id in known])
-        return compare(first, last, shown) if len(self.stages) > 1 else read_aloud(known[task] for task in shown)
+        return compare(first, last, shown) if len(self.stages) > 1 else render_episode(known[task] for task in shown)
 
     @property
     def times(self) -> Table | None:

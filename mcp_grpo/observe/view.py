@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['EPISODES', 'Table', 'named_parts', 'success_table', 'time_table', 'tool_table', 'Picture', 'running_mean',
-           'plot_curve', 'is_interactive', 'LivePlot', 'Reading', 'heading', 'read_aloud', 'compare', 'example_tasks',
-           'read_episodes', 'choose_episodes', 'NeverSucceeded', 'never_succeeded', 'plain_errors', 'close_after_error']
+           'plot_curve', 'is_interactive', 'LivePlot', 'Reading', 'heading', 'render_episode', 'compare',
+           'example_tasks', 'read_episodes', 'choose_episodes', 'NeverSucceeded', 'never_succeeded', 'plain_errors',
+           'close_after_error']
 
 # %% ../../nbs/09_observe/02_view.ipynb #8b345dd2
 import contextlib
@@ -275,10 +276,10 @@ def heading(
     )
 
 # %% ../../nbs/09_observe/02_view.ipynb #c63a1a26
-def read_aloud(
+def render_episode(
     episodes: Iterable[Trajectory],
 ) -> Reading:
-    "Episodes to read: the prompt grey, the policy's turns green, the tools' blue."
+    "Render episodes to be read: the prompt grey, the policy's turns green, the tools' blue."
     return Reading([(heading(t), [(part.role, part.text) for part in t.text]) for t in episodes])
 
 # %% ../../nbs/09_observe/02_view.ipynb #f38336ff

@@ -75,9 +75,7 @@ class Engine(Protocol):
     "A sampler of the policy's turns."
 
     note: str  # for the log: which engine samples and why; may be empty
-    room: (
-        int  # episodes whose keys and values it holds at once; more are not begun before one of them ends; 0: no limit
-    )
+    max_episodes: int  # whose keys and values it holds at once; more begin only when one of them ends; 0: no limit
     shares_weights: bool  # whether it samples from the policy's own model object; if not, updates carry the weights
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
@@ -92,8 +90,8 @@ class Engine(Protocol):
     def expect(self, episodes: int) -> None:
         "Announce that `episodes` more episodes are running, or fewer if negative."
 
-    async def lend(self) -> None:
-        "Give a GPU's memory for sampling back to the learner, if no episode is expected; the next turn takes it again."
+    async def release_memory(self) -> None:
+        "Free a GPU's memory for the learner, if no episode is expected; the next turn takes it again."
 
     def stats(self) -> EngineStats:
         "The current counters."

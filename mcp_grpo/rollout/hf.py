@@ -377,7 +377,7 @@ class HFEngine:
             deterministic,
             chunk,
         )
-        self.room = max_slots
+        self.max_episodes = max_slots
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
         self.counters, self.version, self.expected = EngineStats(), 0, 0
         self.task: asyncio.Task | None = None  # runs the rounds
@@ -422,19 +422,19 @@ class HFEngine:
 
     def expect(self, episodes: int):
         """Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for
-        all of them. With none left, a GPU's memory is lent to the learner."""
+        all of them. With none left, a GPU's memory is freed for the learner."""
         self.expected += episodes
         if not self.expected and self.model.device.type != "cpu":
-            self.thread.submit(self.lend_memory)
+            self.thread.submit(self.free_cache)
         self.notify()
 
-    async def lend(self):
+    async def release_memory(self):
         """Give the memory of keys and values back, unless turns are expected; it is free when this returns. A
         processor's stays."""
         if self.model.device.type != "cpu":
-            await asyncio.get_running_loop().run_in_executor(self.thread, self.lend_memory)
+            await asyncio.get_running_loop().run_in_executor(self.thread, self.free_cache)
 
-    def lend_memory(self):
+    def free_cache(self):
         """Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes
         it again."""
         if self.expected or self.pending:

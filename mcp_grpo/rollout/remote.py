@@ -114,7 +114,7 @@ class RemoteEngine:
     "`vllm serve` processes as an `Engine`; their weights are copies."
 
     shares_weights = False
-    room = 0
+    max_episodes = 0
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class RemoteEngine:
     def expect(self, episodes: int) -> None:
         "Nothing to do: the servers do not wait for announced episodes."
 
-    async def lend(self) -> None:
+    async def release_memory(self) -> None:
         "Nothing to do: the servers have their own memory."
 
     async def release(self, episode: Key) -> None:

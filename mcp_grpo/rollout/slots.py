@@ -251,7 +251,7 @@ def slots_within(
     dtype: torch.dtype,  # the model's
     max_tokens: int,  # the most tokens of an episode
 ) -> int:  # at least 1
-    "How many slots a cache may have; while it grows, half as much again is taken."
+    "How many slots a cache may have; while it grows, it takes 1.5 times its size."
     cache = KVCache(config, dtype, "meta")
     cache.reserve(1, max_tokens)
     return max(1, int(room / (1.5 * cache.kv.nbytes)))

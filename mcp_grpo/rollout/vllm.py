@@ -171,7 +171,7 @@ class VLLMEngine:
     "vLLM as an `Engine`, in this process; its weights are a copy."
 
     shares_weights = False
-    room = 0
+    max_episodes = 0
     note = "vLLM samples, in this process"
 
     def __init__(
@@ -438,17 +438,17 @@ class VLLMEngine:
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
-        """Announce that `episodes` more episodes are running, or fewer if negative; with none left, the memory is lent
+        """Announce that `episodes` more episodes are running, or fewer if negative; with none left, the memory is freed
         to the learner."""
         self.expected += episodes
         if self.expected == 0:
-            self.inbox.put(self.rest)
+            self.inbox.put(self.sleep)
 
-    async def lend(self) -> None:
+    async def release_memory(self) -> None:
         "Give the GPU's memory back, unless episodes are expected; it is free when this returns."
-        await self.run(self.rest)
+        await self.run(self.sleep)
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         "Give back the GPU's memory while nothing is sampled."
         if self.turns or self.expected or self.asleep or not self.settings.get("enable_sleep_mode"):
             return

@@ -273,9 +273,9 @@ def _error_of(code: str, variable: str) -> Exception:
 # %% ../../nbs/03_servers/06_slack.ipynb #f71d1e2d
 def _not_in_training() -> None:
     "Raise `Failed` in a process that plays episodes or trains, and in one that such a process has started."
-    from mcp_grpo.client.stdio import plays_episodes
+    from mcp_grpo.client.stdio import live_writes_forbidden
 
-    if plays_episodes():
+    if live_writes_forbidden():
         raise Failed(
             "the real Slack cannot be used in a process that trains or plays episodes; use the embedded one there."
         )

@@ -210,11 +210,11 @@ class Launch:
                 self.take_over()
 
     def move(self, device: torch.device | str):
-        """Move the notebook's model, the copy that its engine samples from, and the engine's cache: the workers need
-        the GPU whole."""
+        """Move the notebook's model and the copy that its engine samples from, and free the engine's memory: the
+        workers need the GPU whole."""
+        run_sync(self.engine.release_memory)
         for model in dict.fromkeys((self.policy.model, self.policy.sampler)):
             model.to(device)
-        self.engine.reset()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

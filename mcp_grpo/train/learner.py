@@ -56,19 +56,19 @@ def summarise(
     }
 
 # %% ../../nbs/08_train/05_learner.ipynb #e89914b6
-def _on_processor(
+def _to_cpu(
     found: dict[str, Tensor],  # numbers
 ) -> dict[str, Tensor]:
-    "Copy numbers from their device all at once, because a GPU is waited for at every copy."
+    "Copy numbers to the CPU all at once, because a GPU is waited for at every copy."
     return dict(zip(found, torch.stack([value.float() for value in found.values()]).cpu()))
 
 
-def _add_up(
+def _sum_statistics(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, as `policy_loss` gives them
     tokens: int,  # sampled tokens of the whole batch
     updates: int = 1,  # that the micro-batches belong to
 ) -> dict[str, float]:
-    "Statistics of a pass from those of its micro-batches."
+    "Combine the statistics of micro-batches into those of their pass."
 
     def combined(name):
         values = torch.stack([s[name] for s in statistics])
@@ -174,8 +174,8 @@ class Pass:
                 if b.real:
                     statistics.append((len(b.row), found))
             norms.append(self.optimizer.update())
-        together = sum(self.world.gather([(n, _on_processor(found)) for n, found in statistics]), [])
-        combined = _add_up([found for _, found in together], sum(n for n, _ in together), len(updates))
+        together = sum(self.world.gather([(n, _to_cpu(found)) for n, found in statistics]), [])
+        combined = _sum_statistics([found for _, found in together], sum(n for n, _ in together), len(updates))
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
 
 # %% ../../nbs/08_train/05_learner.ipynb #6750e616

@@ -282,7 +282,7 @@ class Trainer:
         start, busy = time.perf_counter(), self.engine.stats().seconds
         with named_shortage("sampling"):
             groups = self.rollout(self.steps_done)
-        run_sync(self.engine.lend)
+        run_sync(self.engine.release_memory)
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(

@@ -19,7 +19,7 @@ KNOWN_BY_ALL = (
     "TMP",
     "TEMP",
     "PYTHONPATH",
-    "MCP_GRPO_PLAYED",
+    "MCP_GRPO_ROLLOUT",
     "LC_CTYPE",
 )
 WAYS = {  # how a text may be said
