@@ -55,7 +55,7 @@ async def together(
 
 # %% ../../nbs/01_client/05_pool.ipynb #4a03b5a3
 def _files_digest(folder: str) -> str:
-    "A hash of all files in a folder; empty without a folder."
+    "Return a hash of all files in a folder; empty without a folder."
     if not folder:
         return ""
     total = hashlib.sha256()
@@ -65,7 +65,7 @@ def _files_digest(folder: str) -> str:
 
 
 def _settings_of(spec: ServerSpec, secrets: list[str]) -> list:
-    "The settings of a server that its answers may depend on, without secrets."
+    "Return the settings of a server that its answers may depend on, without secrets."
     last = lambda text: os.path.basename(text.rstrip("/")) if os.path.isabs(text) else text
     found = [
         spec.url,
@@ -137,7 +137,7 @@ class ServerPool:
 
     @cached_property
     def digest(self) -> str:
-        "Digest that identifies the server on a tape: its tools, which must be known, and its configuration."
+        "Return the digest that identifies the server on a tape: its tools, which must be known, and its configuration."
         identity = [self.toolbox.digest, _settings_of(self.spec, self.own_secrets)]
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -184,7 +184,7 @@ class ServerPool:
             self._slots.release()
 
     async def take(self) -> Session:
-        "A clean session for one episode; return it with `give_back` or `drop`."
+        "Return a clean session for one episode; return it with `give_back` or `drop`."
         self.in_use += 1
         if self.spec.transport != "memory":
             self._wanted = min(max(self._wanted, self.in_use), self.spec.processes)
@@ -195,8 +195,8 @@ class ServerPool:
             raise
 
     async def take_common(self) -> Session:
-        """The one session of a shared server; opened if necessary, replaced when it is lost or has served `recycle`
-        episodes."""
+        """Return the one session of a shared server; opened if necessary, replaced when it is lost or has served
+        `recycle` episodes."""
         asked = monotonic()
         async with self._lock:
             session = self.common
@@ -285,7 +285,7 @@ class ServerPool:
         self,
         asked: float,  # when the caller began to wait
     ) -> Session:
-        "`_start`; a caller that has waited for a start that failed gets its exception."
+        "Start a session; raise the exception of a start that failed while the caller waited for it."
         if self._failure and asked <= self._failure[0]:
             raise self._failure[1]
         try:
@@ -295,7 +295,7 @@ class ServerPool:
             raise
 
     def _make_server(self) -> Any:
-        "The server object of an in-memory server."
+        "Return the server object of an in-memory server."
         error = None
         try:
             return make_server(self.spec)
@@ -314,7 +314,7 @@ class ServerPool:
         )
 
     async def _spare(self) -> Session | None:
-        "A spare session that still answers."
+        "Return a spare session that still answers."
         while self.spares:
             since, session = self.spares.popleft()
             try:
@@ -353,7 +353,7 @@ class ServerPool:
             task.add_done_callback(self._made)
 
     def _made(self, task: asyncio.Task) -> None:
-        "When a maker is done, start the next if sessions are still missing."
+        "Start the next maker after one is done, if sessions are still missing."
         self._making.discard(task)
         self._fill()
 
@@ -372,7 +372,7 @@ class ServerPool:
             self._offer(session)
 
     def _next(self) -> asyncio.Future | None:
-        "The caller that has waited longest."
+        "Return the caller that has waited longest."
         while self._waiting:
             if not (waiting := self._waiting.popleft()).done():
                 return waiting
@@ -436,7 +436,7 @@ class LeasedSession:
             )
 
     async def open(self) -> Session:
-        "The session; the first call opens it."
+        "Return the session; the first call opens it."
         if self.server.sharing:
             return await self.server.take_common()
         async with self._lock:
@@ -490,7 +490,7 @@ class LeasedSession:
             self.server.unreserve()
 
     async def _replace(self, dead: Session) -> bool:
-        "Drop a dead session if no state is lost with it; returns whether the call may be repeated."
+        "Drop a dead session if no state is lost with it; return whether the call may be repeated."
         if self.server.sharing:
             return True
         if self._calls > 1:
@@ -514,17 +514,17 @@ class Lease:
 
     @property
     def servers(self) -> list[str]:
-        "The names of the leased servers."
+        "Return the names of the leased servers."
         return list(self.sessions)
 
     def session(self, server: str) -> LeasedSession:
-        "The session at a server. Raises `SpecError` if the server is not part of the lease."
+        "Return the session at a server. Raises `SpecError` if the server is not part of the lease."
         if server in self.sessions:
             return self.sessions[server]
         raise SpecError(f"server '{server}' is not part of this lease (it holds {', '.join(self.sessions) or 'none'}).")
 
     def tools(self, server: str) -> dict[str, mcp_types.Tool]:  # by real name
-        "The tools of a server, as it describes them."
+        "Return the tools of a server, as it describes them."
         return self.session(server).server.toolbox.tools
 
     async def call(
@@ -560,12 +560,12 @@ class Proof:
 
     @property
     def held(self) -> bool:
-        "Whether the server has the declared isolation."
+        "Return whether the server has the declared isolation."
         return self.level == self.declared
 
 
 def _guess_calls(tools: dict[str, mcp_types.Tool], text: str) -> list[tuple[str, dict]]:
-    "A call of every tool, with `text` for each required string argument."
+    "Return a call of every tool, with `text` for each required string argument."
     plain = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
 
     def arguments(schema: dict) -> dict:
@@ -591,7 +591,7 @@ class Canary:
         self._writes, self._reads = self._calls(tools, write, self.text), self._calls(tools, read, "nothing")
 
     def _calls(self, tools: dict[str, mcp_types.Tool], given: tuple | list | None, text: str) -> list[tuple[str, dict]]:
-        "The calls to make, with `text` in place of the canary."
+        "Return the calls to make, with `text` in place of the canary."
         if not given:
             return _guess_calls(tools, text)
         return [
@@ -605,11 +605,11 @@ class Canary:
             await lease.session(self.server).call(tool, arguments, live=True)
 
     async def read(self, lease: Lease) -> list[ToolResult]:
-        "The results that may hold the mark."
+        "Return the results that may hold the mark."
         return [await lease.session(self.server).call(tool, arguments, live=True) for tool, arguments in self._reads]
 
     def seen(self, results: list[ToolResult]) -> list[int]:
-        "The indices of the results that hold the mark."
+        "Return the indices of the results that hold the mark."
         return [i for i, result in enumerate(results) if self.text in result.content]
 
 # %% ../../nbs/01_client/05_pool.ipynb #6c3dd5a4
@@ -667,11 +667,11 @@ class Pool:
                     self.tape.close()
 
     def open(self) -> "Pool":
-        "Synchronous `start`, on the background loop: leases are then used through `run_sync`."
+        "Open the pool on the background loop: leases are then used through `run_sync`."
         return run_sync(self.start)
 
     def close(self) -> None:
-        "Synchronous `stop`."
+        "Stop a pool that was opened with `open()`."
         run_sync(self.stop)
 
     async def __aenter__(self) -> "Pool":
@@ -712,7 +712,7 @@ class Pool:
         self,
         names: Iterable[str],  # which servers
     ) -> dict[str, dict[str, mcp_types.Tool]]:  # by server, then by real name
-        "The tools of these servers, as they describe them. Raises `SessionError` if a server does not start."
+        "Return the tools of these servers, as they describe them. Raises `SessionError` if a server does not start."
         names = list(dict.fromkeys(names))
         self._check(names)
         await together(ServerPool.learn, [self._servers[name] for name in names if self._servers[name].toolbox is None])
@@ -779,27 +779,27 @@ class Pool:
         self,
         names: Iterable[str],  # servers
     ) -> float:  # infinite where nothing is bounded
-        "How many leases of these servers can exist at the same time."
+        "Return how many leases of these servers can exist at the same time."
         bounded = [s for s in map(self.specs.get, names) if s and s.transport == "stdio" and s.isolation != "shared"]
         return min((s.processes for s in bounded), default=float("inf"))
 
     def digests(self) -> dict[str, str]:  # by server; those whose tools are known
-        "The digest of each server's tool list; a spec's `pin` approves one."
+        "Return the digest of each server's tool list; a spec's `pin` approves one."
         return {name: server.toolbox.digest for name, server in self._servers.items() if server.toolbox}
 
     def instructions(self) -> dict[str, str]:  # by server; non-empty ones
-        """Each server's own description, such as the source of its data or the sandbox it runs; for the records of a
-        run."""
+        """Return each server's own description, such as the source of its data or the sandbox it runs; for the records
+        of a run."""
         return {name: server.instructions for name, server in self._servers.items() if server.instructions}
 
     def error_output(self, name: str) -> str:
-        """The end of the error output of the server's process of which a call failed last, without secrets; empty if
-        there is none."""
+        """Return the end of the error output of the server's process of which a call failed last, without secrets;
+        empty if there is none."""
         failed = self._servers[name].failed
         return failed.error_output if failed else ""
 
     def stats(self) -> dict[str, int]:
-        "The number of leases, of open sessions (leased, shared or spare), and of spares."
+        "Return the number of leases, of open sessions (leased, shared or spare), and of spares."
         servers = self._servers.values()
         used = {leased.session for lease in self._leases for leased in lease.sessions.values()} | {
             server.common for server in servers
@@ -808,7 +808,7 @@ class Pool:
         return {"leases": len(self._leases), "sessions": sum(s.alive for s in used if s) + spares, "spares": spares}
 
     def _check(self, names: list[str]) -> None:
-        """Raises `SpecError` for an unknown server, `RuntimeError` if the pool is not open or belongs to another event
+        """Raise `SpecError` for an unknown server, `RuntimeError` if the pool is not open or belongs to another event
         loop."""
         for name in names:
             if name not in self.specs:
@@ -828,7 +828,7 @@ def open_pool(
     cfg: Config,  # its section `servers` is used
     root: str | Path | None = None,  # base of a relative tape path; None takes `project_root()`
 ) -> Pool:  # open; `close` it, or use it in a `with` statement
-    "The pool of a run: embedded servers, server file, pins and tape as configured."
+    "Return the pool of a run: embedded servers, server file, pins and tape as configured."
     settings = cfg.servers
     specs = embedded_specs(settings.names, settings.transport, settings.world_seed)
     if settings.file:

@@ -64,7 +64,7 @@ class SessionError(UserError, RuntimeError):
 
 # %% ../../nbs/01_client/03_session.ipynb #96f383e2
 def _block_text(block: mcp_types.ContentBlock) -> str:
-    "One block of content as text."
+    "Return one block of content as text."
     match block.type:
         case "text":
             return block.text
@@ -79,7 +79,7 @@ def _block_text(block: mcp_types.ContentBlock) -> str:
 def _result_text(
     result: mcp_types.CallToolResult,  # as the server sent it
 ) -> str:  # shown to the model
-    "The text of a tool result; the structured content as JSON if there are no blocks."
+    "Return the text of a tool result; the structured content as JSON if there are no blocks."
     text = "\n".join(_block_text(block) for block in result.content)
     if result.content or result.structured_content is None:
         return text
@@ -101,7 +101,7 @@ def fault_of(
     error: BaseException,  # what a call or a handshake raised
     transport: str,  # memory, stdio or http
 ) -> str | None:  # one of FAULTS; None if the server answered that the call was wrong
-    "The fault that an exception means."
+    "Return the fault that an exception means."
     if isinstance(error, BaseExceptionGroup):
         return fault_of(error.exceptions[0], transport)
     if isinstance(error, TimeoutError):
@@ -116,7 +116,7 @@ def fault_of(
 
 
 def _said(error: BaseException) -> str:
-    "An exception in one sentence; that of an answer with thousands of mistakes would take long to write out."
+    "Return an exception in one sentence; for an answer with thousands of mistakes, their number."
     if isinstance(error, MCPError) and error.code in FAULT_OF_CODE:
         return str(error)  # the guard's own words
     many = isinstance(error, ValidationError) and error.error_count() > 5
@@ -126,7 +126,8 @@ def _said(error: BaseException) -> str:
 
 # %% ../../nbs/01_client/03_session.ipynb #c3204519
 async def _answer_within(scope: anyio.CancelScope, handle: Callable, request: tuple) -> dict:
-    "The server's answer to one request, which `scope` can cancel. Raises `MCPError` for any other end of the request."
+    """Return the server's answer to one request, which `scope` can cancel. Raises `MCPError` for any other end of the
+    request."""
     with scope:
         try:
             return await handle(*request)
@@ -159,7 +160,7 @@ class MemoryTransport:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[ClientSession]:
-        "An initialized session; the server's lifespan is entered and left with it."
+        "Yield an initialized session; the server's lifespan is entered and left with it."
         server, error = self._server, None
         ours, theirs = create_direct_dispatcher_pair()
         connection = Connection.for_loop(theirs)
@@ -222,7 +223,7 @@ class ErrorLog:
 
     @property
     def size(self) -> int:  # bytes
-        "Size of the file."
+        "Return the size of the file."
         return os.fstat(self.file.fileno()).st_size
 
     def trim(self) -> None:
@@ -233,13 +234,13 @@ class ErrorLog:
         self.file.truncate()
 
     def tail(self, secrets: list[str], limit: int = 10_000) -> str:
-        "The last characters, without the secrets."
+        "Return the last characters, without the secrets."
         self.file.flush()
         last = os.pread(self.file.fileno(), 4 * limit, max(0, self.size - 4 * limit))
         return redact(last.decode(errors="replace"), secrets).strip()[-limit:]
 
     def close(self, secrets: list[str]) -> str:
-        "Close the file; returns its `tail`."
+        "Close the file and return its `tail`."
         with self.file:
             return self.tail(secrets)
 
@@ -251,7 +252,7 @@ async def list_tools(
     client: ClientSession,  # initialized
     pages: int = 20,  # largest number of pages; a server may always claim to have more
 ) -> list[mcp_types.Tool]:  # in the server's order
-    "All tools of a server. Raises `MCPError` if the list is too large to be used."
+    "Return all tools of a server. Raises `MCPError` if the list is too large to be used."
     tools, cursor, size = [], None, 0
     for _ in range(pages):
         page = await client.list_tools(params=mcp_types.PaginatedRequestParams(cursor=cursor))
@@ -268,7 +269,7 @@ async def list_tools(
 
 
 def _plain(tool: mcp_types.Tool) -> mcp_types.Tool:
-    "The tool with a schema that is JSON."
+    "Return the tool with a schema that is JSON."
     schema = finite(tool.input_schema)
     return tool if schema is tool.input_schema else tool.model_copy(update={"input_schema": schema})
 
@@ -277,7 +278,7 @@ def _shown_tools(
     tools: list[mcp_types.Tool],  # as a server lists them
     show: Callable[[Any], Any],  # removes secrets and paths from a JSON value
 ) -> list[mcp_types.Tool]:
-    "The tools with descriptions and schemas as they may be shown."
+    "Return the tools with descriptions and schemas as they may be shown."
     listed = [t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in tools]
     shown = show(listed)
     return tools if shown == listed else [mcp_types.Tool.model_validate(t) for t in shown]
@@ -290,7 +291,7 @@ _LIVE: set["Session"] = (
 
 
 def live_sessions() -> int:
-    "The number of open sessions in this process."
+    "Return the number of open sessions in this process."
     return len(_LIVE)
 
 # %% ../../nbs/01_client/03_session.ipynb #f0e020cd
@@ -331,18 +332,18 @@ class Session:
 
     @property
     def tools(self) -> dict[str, mcp_types.Tool]:
-        "The tools that may be called, by name."
+        "Return the tools that may be called, by name."
         return self.toolbox.tools
 
     @property
     def error_output(self) -> str:
-        """The end of what the server's process wrote to its error output, without secrets; empty for a server without a
-        process."""
+        """Return the end of what the server's process wrote to its error output, without secrets; empty for a server
+        without a process."""
         return self._output if self.error_log is None or self._ended.is_set() else self.error_log.tail(self._secrets)
 
     @property
     def busy(self) -> bool:
-        "Whether a call is running or waits at the gate."
+        "Return whether a call is running or waits at the gate."
         return self._calls > 0
 
     async def open(self) -> "Session":
@@ -398,7 +399,7 @@ class Session:
         tool: str,  # its real name
         arguments: dict,  # checked
     ) -> ToolResult:
-        """`call` without the check of the arguments: through the gate, bounded in time and size, with secrets redacted
+        """Make a call whose arguments are checked: through the gate, bounded in time and size, with secrets redacted
         and paths translated."""
         self._calls += 1
         try:
@@ -418,7 +419,7 @@ class Session:
             self._calls -= 1
 
     async def ping(self, seconds: float = 2.0) -> bool:
-        "Whether the server answers a ping in time."
+        "Return whether the server answers a ping in time."
         with anyio.move_on_after(seconds):
             try:
                 await self._client.send_ping()
@@ -461,7 +462,7 @@ class Session:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[ClientSession]:
-        "The SDK's session with the server, over its transport."
+        "Yield the SDK's session with the server, over its transport."
         if self.spec.transport == "memory":
             async with MemoryTransport(self._server).connect() as client:
                 yield client
@@ -471,7 +472,7 @@ class Session:
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple]:
-        "The streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
+        "Yield the streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
         spec = self.spec
         if spec.transport == "stdio":
             async with (
@@ -501,8 +502,8 @@ class Session:
             )
 
     def _show(self, value: Any) -> Any:
-        """A text or a JSON value of the server's as it may be shown: without secrets, and without the path of its
-        working folder."""
+        """Return a text or a JSON value of the server's as it may be shown: without secrets, and without the path of
+        its working folder."""
         return redact(translate(value, self.process.workdir, _WORKDIR) if self.process else value, self._secrets)
 
     def _lose(self, fault: str = "", reason: str = "") -> None:
@@ -550,7 +551,7 @@ class Session:
         ) if self.alive else self._ended_fault(), 0
 
     def _result(self, tool: str, answer: mcp_types.CallToolResult, size: int) -> ToolResult:
-        "The result for a server's answer."
+        "Return the result for a server's answer."
         if size > self.spec.max_bytes:
             return self._fault("too_large", f"{tool} answered with {size} bytes")
         reported = (answer.meta or {}).get(FAULT_KEY) if answer.is_error else None
@@ -564,11 +565,11 @@ class Session:
         return self._fault(reported["fault"], _result_text(answer))
 
     def _fault(self, fault: str, reason: str) -> ToolResult:
-        "A result that is a fault."
+        "Return a result that is a fault."
         return ToolResult(f"server '{self.spec.name}': {fault} ({redact(reason, self._secrets)[:300]})", fault=fault)
 
     def _ended_fault(self) -> ToolResult:
-        "The result of a call on a session that has ended."
+        "Return the result of a call on a session that has ended."
         if self._closing:
             return self._fault("transport", "the session was closed")
         if self._end[0]:
@@ -579,7 +580,7 @@ class Session:
         )
 
     def _open_error(self, timed_out: bool) -> SessionError:
-        "Why the session could not be opened."
+        "Return why the session could not be opened."
         spec, error = self.spec, self._error
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]

@@ -135,45 +135,45 @@ class ServerSpec(BaseModel):
 
     @property
     def transport(self) -> str:  # memory, stdio or http
-        "Which of the three ways leads to this server."
+        "Return which of the three ways leads to this server."
         return "stdio" if self.command else "http" if self.url else "memory"
 
     @property
     def uses_workdir(self) -> bool:
-        "Whether the server asks for a folder of its own."
+        "Return whether the server asks for a folder of its own."
         return any("{workdir}" in text for text in (self.cwd, *self.args, *self.env.values()))
 
     @property
     def own_state(self) -> bool:
-        """Whether its entry says that episodes have a state of their own: an isolation other than shared is written
-        down, or it has a {workdir}."""
+        """Return whether its entry says that episodes have a state of their own: an isolation other than shared is
+        written down, or it has a {workdir}."""
         return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
 
     def offers(self, tool: str) -> bool:
-        "Whether the allow and deny lists let `tool` through."
+        "Return whether the allow and deny lists let `tool` through."
         return (not self.allow or _matches(tool, self.allow)) and not _matches(tool, self.deny)
 
     def repeatable(self, tool: str) -> bool:
-        "Whether a call of `tool` may be made again after a fault."
+        "Return whether a call of `tool` may be made again after a fault."
         return _matches(tool, self.idempotent)
 
 
 def _explain_without_value(error: ValidationError, where: str) -> str:
-    "`explain`, without the value of a field that is never printed."
+    "Explain an error without the value of a field that is never printed."
     first, text = error.errors()[0], explain(error, where, ServerSpec)
     field = ServerSpec.model_fields.get(first["loc"][0]) if first["loc"] else None
     return text if field is None or field.repr else text.replace(f": {reprlib.repr(first['input'])} ", ": its value ")
 
 
 def _matches(tool: str, patterns: list[str]) -> bool:
-    "Whether a tool's name fits one of the patterns."
+    "Return whether a tool's name fits one of the patterns."
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 # %% ../../nbs/01_client/00_spec.ipynb #2e0c8c28
 def make_server(
     spec: ServerSpec,  # an in-memory spec
 ) -> Any:  # the server object
-    "The server object of an in-memory spec; a factory is called anew each time."
+    "Return the server object of an in-memory spec; a factory is called anew each time."
     factory = spec.server
     if isinstance(factory, str):
         module, _, attribute = factory.partition(":")
@@ -219,7 +219,7 @@ def _expand(value: Any, where: str) -> Any:
 
 # %% ../../nbs/01_client/00_spec.ipynb #682c4567
 def _from_entry(name: str, entry: Any, base: str) -> ServerSpec:
-    "One entry of `mcpServers` as a spec; its folders are relative to `base`."
+    "Return one entry of `mcpServers` as a spec; its folders are relative to `base`."
     where = f"server '{name}'"
     if not isinstance(entry, dict):
         raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
@@ -238,7 +238,7 @@ def _from_entry(name: str, entry: Any, base: str) -> ServerSpec:
 def from_mcp_servers(
     source: str | Path | dict,  # a file, or what is in it: {"mcpServers": {name: {...}}} (VS Code says "servers")
 ) -> dict[str, ServerSpec]:  # by name, disabled ones left out
-    "Specs from the JSON that desktop clients and editors use."
+    "Return specs from the JSON that desktop clients and editors use."
     config, where, base = source, "the server list", ""
     if not isinstance(source, dict):
         where, base = str(source), os.path.dirname(os.path.abspath(source))
@@ -258,7 +258,7 @@ def from_mcp_servers(
 
 # %% ../../nbs/01_client/00_spec.ipynb #c90ee8bd
 def servers_schema() -> dict:
-    "The JSON schema of a file with `mcpServers`."
+    "Return the JSON schema of a file with `mcpServers`."
     fields = ServerSpec.model_json_schema()["properties"]
     fields["server"] = {"type": "string", "description": "in memory: module:factory"}
     ours = {
@@ -307,7 +307,7 @@ FAULT_KEY = (
 
 
 def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
-    """The spec of one embedded server; that of `python` makes as many calls at a time as there are cores, since its
+    """Return the spec of one embedded server; `python` makes as many concurrent calls as there are cores, since its
     programs run against the clock."""
     module, isolation = f"mcp_grpo.servers.{name}", EMBEDDED[name] or _ISOLATION[transport][0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -338,7 +338,7 @@ def embedded_specs(
     transport: str = "memory",  # memory (inside this process) or stdio (a subprocess each)
     world_seed: int = 0,  # the seed of the offline world
 ) -> dict[str, ServerSpec]:  # by name
-    "Specs of the servers that come with the project."
+    "Return specs of the servers that come with the project."
     if transport not in ("memory", "stdio"):
         raise SpecError(f"transport '{transport}': the embedded servers are reached over memory or stdio.")
     for name in names:
@@ -353,5 +353,5 @@ def nearest_server(
     name: str,  # that is not configured
     names: Iterable[str],  # those that are
 ) -> str:  # the end of an error sentence
-    "What to do about a server that is missing: an embedded one can be added, any other name may be a slip."
+    "Say what to do about a missing server: an embedded one can be added, any other name may be a slip."
     return "; it is an embedded one: add it to servers.names." if name in EMBEDDED else nearest(name, names)

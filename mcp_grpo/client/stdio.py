@@ -48,7 +48,7 @@ _INHERITED = (
 
 
 def _download_folders(program: str) -> dict[str, str]:  # variable -> folder
-    "The download caches of npx and uv, as environment variables."
+    "Return the download caches of npx and uv, as environment variables."
     ours = lambda name, usual: os.environ.get(name) or os.path.expanduser(usual)
     if program == "npx":
         return dict(npm_config_cache=ours("npm_config_cache", ours("NPM_CONFIG_CACHE", "~/.npm")))
@@ -72,7 +72,7 @@ def forbid_live_writes() -> None:
 
 
 def live_writes_forbidden() -> bool:
-    "Tell whether this process or one of its ancestors runs episodes or trains."
+    "Return whether this process or one of its ancestors runs episodes or trains."
     return _forbidden or ROLLOUT in os.environ
 
 
@@ -81,7 +81,7 @@ def _server_environment(
     home: str,  # its home folder
     tmp: str,  # its folder for temporary files
 ) -> dict[str, str]:  # name -> value
-    "All environment variables of a server's process."
+    "Return all environment variables of a server's process."
     inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
     own = dict.fromkeys(("HOME", "USERPROFILE"), home) | dict.fromkeys(("TMPDIR", "TMP", "TEMP"), tmp)
     passed = {name: os.environ[name] for name in spec.pass_env if name in os.environ}
@@ -93,7 +93,7 @@ def missing_variables(
     spec: ServerSpec,  # of any server; only a stdio server can miss a variable
     text: str,  # what it wrote
 ) -> str:  # a sentence; empty if nothing is known to be missing
-    "What to do about environment variables that a text names and the server does not see."
+    "Say what to do about environment variables that a text names and the server does not see."
     if spec.transport != "stdio":
         return ""
     seen = _server_environment(spec, "", "")
@@ -149,8 +149,8 @@ def _held_open(
     pid: int,  # of a process that may have ended
     folder: str,
 ) -> str:  # empty if there is none
-    """The path of something in the folder that a process or one of its descendants has open, mapped or as its working
-    folder."""
+    """Return the path of something in the folder that a process or one of its descendants has open, mapped or as its
+    working folder."""
     if not os.path.isdir("/proc/self/fd"):
         return folder
     inside, pids = os.path.realpath(folder) + os.sep, [pid]
@@ -172,7 +172,7 @@ def _held_open(
 
 
 def _names(folder: Path) -> list[str]:
-    "The names in a folder; none if it is gone or closed to us."
+    "Return the names in a folder; none if it is gone or closed to us."
     try:
         return os.listdir(folder)
     except OSError:
@@ -207,7 +207,7 @@ class ServerFolders:
         self._filled = self.contents(self.workdir)
 
     def contents(self, *places: str) -> dict[str, int]:  # path -> time of the last change, 0 for a folder
-        "The files and folders in some of the folders."
+        "Return the files and folders in some of the folders."
         found = {}
         for place in places:
             for folder, folders, files in os.walk(place):
@@ -254,7 +254,7 @@ class PipeEnd(ByteReceiveStream, ByteSendStream):
         _OPEN.add(self)
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        "The next bytes that the server wrote. Raises `EndOfStream` when the server has closed its end."
+        "Return the next bytes that the server wrote. Raises `EndOfStream` when the server has closed its end."
         if self.file < 0:
             raise anyio.ClosedResourceError
         await anyio.wait_readable(self.file)
@@ -394,7 +394,7 @@ class ServerProcess:
 
     @property
     def workdir(self) -> str:
-        "The working folder."
+        "Return the working folder."
         return self.folders.workdir
 
     async def start(self) -> "ServerProcess":
@@ -408,7 +408,7 @@ class ServerProcess:
         return self
 
     def _command(self) -> tuple[list[str], dict[str, str], str]:
-        "Arguments, environment and working folder of the process."
+        "Return arguments, environment and working folder of the process."
         place = lambda text: text.replace("{workdir}", self.workdir)
         env = {
             name: place(value)
@@ -512,7 +512,7 @@ async def _split_lines(
     chunks: AsyncIterable[bytes],  # what a server writes
     limit: int,  # bytes of the longest line
 ) -> AsyncIterator[bytes]:  # without line ends; empty lines and an unfinished last line are left out
-    "The lines in a stream of bytes. Raises `TooLarge` as soon as a line is longer than the limit."
+    "Yield the lines in a stream of bytes. Raises `TooLarge` as soon as a line is longer than the limit."
     line = bytearray()
     async for chunk in chunks:
         for i, part in enumerate(chunk.split(b"\n")):
@@ -530,7 +530,7 @@ class BadMessage(ValueError):
 
 
 def _repaired(text: str) -> bytes:
-    "JSON without lone surrogates. Raises `ValueError` if it is not JSON."
+    "Return JSON without lone surrogates. Raises `ValueError` if it is not JSON."
     try:
         return json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
     except RecursionError as error:
@@ -655,7 +655,7 @@ async def process_streams(
     process: ServerProcess,  # started; stopped when the context ends
     on_end: Callable[[str, str], None],  # called once with a fault and a reason if the server ends the conversation
 ) -> AsyncIterator[tuple]:  # what an MCP client session reads from and writes to
-    "The message streams of a server's process."
+    "Yield the message streams of a server's process."
     conversation = Conversation(process, on_end)
     async with anyio.create_task_group() as group:
         for task in (conversation.receive, conversation.transmit):

@@ -29,14 +29,14 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def _storable(text: str) -> str:
-    "The text with lone surrogates replaced, so that it can be encoded as UTF-8."
+    "Return the text with lone surrogates replaced, so that it can be encoded as UTF-8."
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _canonical(
     value: Any,  # JSON
 ) -> str:
-    "The canonical text of a JSON value: sorted keys, no spaces."
+    "Return the canonical text of a JSON value: sorted keys, no spaces."
     return _storable(_encode(value))
 
 # %% ../../nbs/01_client/04_tape.ipynb #52336d53
@@ -62,7 +62,7 @@ def call_key(
     arguments: dict,  # without secrets
     history: str = "",  # of the session, see `extend`
 ) -> CallKey:
-    "The key of a call."
+    "Return the key of a call."
     tool, text = _storable(tool), _canonical(arguments)
     return CallKey(_hash(server, digest, tool, text, history), server, digest, tool, text, history)
 
@@ -72,7 +72,7 @@ def extend(
     tool: str,  # of the next call
     arguments: dict,  # of the next call
 ) -> str:  # number of calls, and a hash of them
-    "The history of a session after one more call."
+    "Return the history of a session after one more call."
     count = int(history.partition(":")[0] or 0)
     return f"{count + 1}:{_hash(history, tool, _canonical(arguments))[:32]}"
 
@@ -105,7 +105,7 @@ class TapeMiss(UserError, LookupError):
 
 # %% ../../nbs/01_client/04_tape.ipynb #cd4e6a3b
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    "A connection in autocommit mode, usable by any thread, one at a time."
+    "Return a connection in autocommit mode, usable by any thread, one at a time."
     how = "ro" if mode == "replay" else "rwc"
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={how}", uri=True, timeout=1, isolation_level=None, check_same_thread=False
@@ -117,14 +117,14 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    "Raises `TapeError` if the database is not a tape."
+    "Raise `TapeError` if the database is not a tape."
     empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if not empty and _number(connection, "application_id") != _FORMAT:
         raise TapeError(f"{path} is a database, but not a tape of this version; choose another path.")
 
 
 def _prepare(connection: sqlite3.Connection, mode: str) -> int:
-    "Make the tables if they are missing; returns the number of the recording that begins or continues."
+    "Make the tables if they are missing; return the number of the recording that begins or continues."
     connection.execute("BEGIN IMMEDIATE")
     for statement in _TABLES:
         connection.execute(statement)
@@ -146,7 +146,7 @@ class TapeWriter:
         self._thread.start()
 
     def submit(self, statement: str, values: tuple) -> Future:
-        "A future that is done when the statement has been committed."
+        "Return a future that is done when the statement has been committed."
         done = Future()
         with self._lock:
             if not self._open or self._pid != os.getpid():
@@ -201,7 +201,7 @@ class TapeWriter:
 
 # %% ../../nbs/01_client/04_tape.ipynb #e453e805
 def _as_row(key: CallKey, result: ToolResult, generation: int) -> tuple:
-    "A call as a row of the table."
+    "Return a call as a row of the table."
     structured = None if result.structured is None else _canonical(result.structured)
     return (
         *key,
@@ -215,7 +215,7 @@ def _as_row(key: CallKey, result: ToolResult, generation: int) -> tuple:
 
 
 def _as_dict(row: tuple) -> dict:
-    "A row of the columns in `_CALL` as JSON values."
+    "Return a row of the columns in `_CALL` as JSON values."
     call = dict(zip(_CALL, row))
     call["arguments"], call["is_error"] = json.loads(call["arguments"]), bool(call["is_error"])
     call["structured"] = None if call["structured"] is None else json.loads(call["structured"])
@@ -263,7 +263,7 @@ class TapeFile:
             raise TapeError(f"{path} cannot be opened as a tape ({e}); choose another path.") from e
 
     def select(self, query: str, *values: Any) -> list[tuple]:
-        "The rows of a query."
+        "Return the rows of a query."
         try:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
@@ -283,7 +283,7 @@ class TapeFile:
             self.writer.close()
 
     def _check(self) -> None:
-        "Raises `TapeError` if path and mode do not fit together."
+        "Raise `TapeError` if path and mode do not fit together."
         path, mode = self.path, self.mode
         if mode not in _MODES:
             raise TapeError(
@@ -324,7 +324,7 @@ class TapeFile:
 
 # %% ../../nbs/01_client/04_tape.ipynb #b6af43a1
 def _nearest_call(file: TapeFile, key: CallKey) -> str:
-    "The recorded call most similar to a missing one, as the second part of the error sentence."
+    "Return the recorded call most similar to a missing one, as the second part of the error sentence."
     rows = file.select(
         "SELECT tool, arguments, digest, history FROM calls WHERE server = ? ORDER BY tool = ? DESC LIMIT 2000",
         key.server,
@@ -362,7 +362,7 @@ class Tape:
         self,
         key: CallKey,  # of the call
     ) -> ToolResult | None:
-        "The recorded answer, or None if there is none that may be served."
+        "Return the recorded answer, or None if there is none that may be served."
         result, generation = self._find(key) or (None, 0)
         if (
             result is None
@@ -388,7 +388,7 @@ class Tape:
         key: CallKey,  # of the call
         call: Callable[[], Awaitable[ToolResult]],  # makes it; what it returns holds no secrets
     ) -> ToolResult:
-        "The answer from the tape, or else the answer of `call`, recorded; `TapeMiss` in replay."
+        "Return the answer from the tape, or else record the answer of `call`. Raises `TapeMiss` in replay."
         call_id = (asyncio.get_running_loop(), key.id)
         while (found := self.get(key)) is None:
             if self.mode == "replay":
@@ -408,7 +408,7 @@ class Tape:
         self,
         server: str,  # its name
     ) -> list[dict] | None:  # as passed to `put_tools`; None if they have to be listed
-        "The recorded tools of a server."
+        "Return the recorded tools of a server."
         rows = self.file.select("SELECT tools, generation FROM tools WHERE server = ?", server)
         return (
             None if not rows or self.mode == "record" and rows[0][1] != self.file.generation else json.loads(rows[0][0])
@@ -427,12 +427,12 @@ class Tape:
         self,
         server: str = "",  # of this server only
     ) -> list[dict]:  # in the order of recording
-        "All recorded calls."
+        "Return all recorded calls."
         rows = self.file.select(f"SELECT {', '.join(_CALL)} FROM calls WHERE ? IN ('', server) ORDER BY rowid", server)
         return [_as_dict(row) for row in rows]
 
     def stats(self) -> dict[str, int]:
-        "The numbers of calls answered from the tape, of calls made, and of commits, since the tape was opened."
+        "Return the numbers of calls answered from the tape, of calls made, and of commits, since the tape was opened."
         return {
             "served": self.served,
             "called": self.called,
@@ -474,7 +474,7 @@ class Tape:
         return f"Tape('{self.path.name}', '{self.mode}'): {len(self)} calls"
 
     def _repr_html_(self) -> str:
-        "The first calls of the tape as a table."
+        "Return the first calls of the tape as a table."
         cut = lambda text: escape(text if len(text) <= 60 else text[:57] + "...")
         rows = self.file.select(
             "SELECT server, tool, arguments, history, coalesce('fault: ' || fault, content) FROM calls ORDER BY "
@@ -487,7 +487,7 @@ class Tape:
         return f"<p>{escape(repr(self))}</p><table>{table}</table>"
 
     def _find(self, key: CallKey) -> tuple[ToolResult, int] | None:
-        "The recorded answer and the number of its recording."
+        "Return the recorded answer and the number of its recording."
         rows = self.file.select(
             "SELECT content, structured, is_error, fault, seconds, generation FROM calls WHERE id = ?", key.id
         )
@@ -553,7 +553,7 @@ class TapedSession:
         tool: str,  # its real name
         arguments: dict | None = None,  # its real arguments
     ) -> ToolResult:
-        "The answer to a call. Raises `TapeMiss` in replay if it was never recorded."
+        "Return the answer to a call. Raises `TapeMiss` in replay if it was never recorded."
         call = _Call(tool, {} if arguments is None else arguments)
         redacted = self._redact(call.arguments)
         key = call_key(self._server, self._digest, tool, redacted, self.history)
@@ -599,5 +599,5 @@ class TapedSession:
         return self._lost_state
 
     def _fault(self, reason: str) -> ToolResult:
-        "A result that is a fault."
+        "Return a result that is a fault."
         return ToolResult(f"server '{self._server}': transport ({reason})", fault="transport")

@@ -40,14 +40,14 @@ class Action:
 
 
 def final_answer(values: Iterable) -> Action:
-    "The turn that answers with these values, in the order asked for."
+    "Return the turn that answers with these values, in the order asked for."
     return Action(answer="; ".join(map(str, values)))
 
 # %% ../../nbs/04_env/00_action.ipynb #4a773d00
 def tool_prompt(
     offered: list[OfferedTool],
 ) -> str:  # one line per tool
-    "The compact tool list of a system prompt: `name(argument,argument): description`."
+    "Return the compact tool list of a system prompt: `name(argument,argument): description`."
     return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 
 
@@ -57,7 +57,7 @@ def tool_schema(
     parameters: dict
     | None = None,  # the server's JSON schema of the real arguments; None takes what the tool knows of it
 ) -> dict:  # as chat templates take it
-    "A tool as JSON schema in shown names; arguments that the task fixes are left out."
+    "Return a tool as JSON schema in shown names; arguments that the task fixes are left out."
     known = parameters or tool.parameters
     text = description if description.strip().startswith(tool.description) else tool.description
     properties, required = known.get("properties", {}), known.get("required", [])
@@ -72,7 +72,7 @@ def tool_schema(
 
 
 def observation(content: str) -> dict:
-    "A tool's reply as a message."
+    "Return a tool's reply as a message."
     return {"role": "tool", "content": content}
 
 # %% ../../nbs/04_env/00_action.ipynb #486c4c3b
@@ -87,7 +87,7 @@ ARGUMENT_ALIASES = {
 
 
 def _real_argument(tool: OfferedTool, shown: str) -> str | None:
-    "The real name of an argument as the policy wrote it; None if the tool does not have it."
+    "Return the real name of an argument as the policy wrote it; None if the tool does not have it."
     if shown in tool.arguments:
         return tool.arguments[shown]
     alias = ARGUMENT_ALIASES.get(shown)
@@ -102,7 +102,7 @@ def resolve(
     call: Call,  # what the policy wrote
     offered: list[OfferedTool],  # what it was shown
 ) -> tuple[str, str, dict] | str:  # (server, tool, real arguments), or one sentence on what is wrong
-    "Translates a call. Arguments that the task fixes are filled in and cannot be overridden."
+    "Translate a call. Arguments that the task fixes are filled in and cannot be overridden."
     tool = next((tool for tool in offered if tool.name == call.name), None)
     if tool is None:
         return f"there is no tool named {_short(call.name)}; the tools are {', '.join(tool.name for tool in offered)}"
@@ -121,7 +121,7 @@ def with_texts(
     arguments: dict,  # real names, as read from text without types
     schema: dict,  # the tool's JSON schema
 ) -> dict:
-    "The arguments, with a number or another value written out where the tool wants a text."
+    "Return the arguments, with a number or another value written out where the tool wants a text."
     wanted = {
         name
         for name, part in schema.get("properties", {}).items()

@@ -26,7 +26,7 @@ _decimal_text = re.compile(rf"[+-]?[0-9]{{1,30}}(?:\.[0-9]{{1,30}})?{_exponent}"
 
 
 def _decimal(value: Any) -> Decimal | None:
-    "A finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
+    "Return a finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -41,7 +41,7 @@ def same_argument(
     made: Any,  # the value the policy sent
     needed: Any,  # the value the task needs
 ) -> bool:  # whether both are the same value
-    'Equality of JSON values in which 5, 5.0 and "5" are one, and True is not 1.'
+    """Compare JSON values where 5, 5.0 and "5" are one, and True is not 1."""
     if isinstance(made, str) and isinstance(needed, str):
         return made.strip() == needed.strip()
     if isinstance(made, dict) and isinstance(needed, dict):
@@ -65,12 +65,12 @@ def _folded(text: str) -> str:
 
 
 def written(value: Any) -> str:
-    "A value as a person writes it: a number without an exponent."
+    "Return a value as a person writes it: a number without an exponent."
     return format(Decimal(repr(value)), "f") if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    "All texts and numbers of a JSON value."
+    "Yield all texts and numbers of a JSON value."
     if isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)
@@ -81,7 +81,7 @@ def leaves(value: Any) -> Iterator[Any]:
 def readable(
     content: str,  # a tool's result
 ) -> str:
-    "A result, and behind it the texts that JSON escapes in it."
+    "Return a result, and behind it the texts that JSON escapes in it."
     if "\\" not in content:
         return content
     try:
@@ -96,7 +96,7 @@ def shows(
     value: Any,  # a text or a number
     tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
 ) -> bool:
-    "Whether a result holds a value: a text as whole words, a number as a number."
+    "Return whether a result holds a value: a text as whole words, a number as a number."
     wanted, content = _decimal(value), readable(content)
     if wanted is None:
         return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
@@ -114,7 +114,7 @@ def _without_stop(text: str) -> str:
 
 
 def _amount(text: str) -> Decimal | None:
-    "The number that an answer's text states, if it states just that."
+    "Return the number that an answer's text states, if it states just that."
     found = _answer_number.fullmatch(text) if len(text) <= 80 else None
     return Decimal(found[1] + found[2].replace(",", "")) if found else None
 
@@ -124,7 +124,7 @@ def same_answer(
     gold: str,  # the value asked for
     tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
 ) -> bool:
-    "Whether an answer states the gold value."
+    "Return whether an answer states the gold value."
     given, gold = _without_stop(given), _without_stop(written(gold))
     if re.match("0[0-9]", gold):
         return _folded(given) == _folded(gold)  # a code, not a number
@@ -169,7 +169,7 @@ _PARTS = {
 
 
 def _date(year, month, day, day_2, month_2, year_2, month_3, day_3, year_3) -> tuple[int | None, int, int]:
-    "Year, month and day from the groups of the date pattern; the year is None where it is not written."
+    "Return year, month and day from the groups of the date pattern; the year is None where it is not written."
     month = month or month_2 or month_3
     number = int(month) if month.isdigit() else 1 + [name[:3] for name in _MONTHS].index(month[:3])
     year = year or year_2 or year_3
@@ -180,13 +180,14 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10
 
 
 def _number(sign, currency, digits, percent, scale) -> tuple[Decimal, str]:
-    "A number with its sign, and % where that follows."
+    "Return a number with its sign, and % where that follows."
     number = Decimal(digits.replace(",", "")) * _SCALES.get(scale, 1)
     return -number if sign in ("-", "−") else number, "%" if percent else ""
 
 
 def _parts(folded: str) -> Iterator[tuple[str, Any]]:
-    "The parts of a text, each with its kind: value, date, number, word, plain, or sign where it is none of these."
+    """Yield the parts of a text, each with its kind: value, date, number, word, plain, or sign where it is none of
+    these."""
     at = 0
     while at < len(folded):
         kind, found = next(
@@ -240,7 +241,7 @@ class Context:
     dates: frozenset = frozenset()  # (year, month, day)
 
     def allows(self, kind: str, part: Any) -> bool:
-        "Whether a part may stand beside the values; a date may leave out its year."
+        "Return whether a part may stand beside the values; a date may leave out its year."
         if kind == "date":
             return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
         if kind == "number":
@@ -253,7 +254,7 @@ def _context(
     texts: tuple[str, ...],  # whose words, numbers and dates are allowed
     words: tuple[str, ...],  # further words
 ) -> Context:
-    "The context that some texts give; kept, because the episodes of a group share it."
+    "Return the context that some texts give; kept, because the episodes of a group share it."
     found: dict[str, set] = {"word": set(), "number": set(), "date": set()}
     for text in texts:
         for kind, part in _parts(_folded(text)):
@@ -264,7 +265,7 @@ def _context(
 
 # %% ../../nbs/04_env/01_answers.ipynb #dc9a79d2
 def _wanted(value: Any) -> tuple[str, Any]:
-    "A value's kind (number, date or name), and the value in a form that can be compared."
+    "Return a value's kind (number, date or name), and the value in a form that can be compared."
     text = _without_stop(_folded(written(value)))
     parts = [(kind, part) for kind, part in _parts(text) if part not in ("$", " ")]
     if re.match("0[0-9]", text):
@@ -275,7 +276,7 @@ def _wanted(value: Any) -> tuple[str, Any]:
 
 
 def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float, percent: bool = False) -> bool:
-    "Whether a number or date is the wanted one; `percent`: a wanted number may have % after it."
+    "Return whether a number or date is the wanted one; `percent`: a wanted number may have % after it."
     if kind != wanted[0]:
         return False
     if kind == "date":
@@ -288,8 +289,8 @@ def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float
 def _read(
     text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()
 ) -> Iterator[tuple[str, Any]]:
-    """The parts of a text; a part that is a wanted value becomes `("value", its index)`. Units among the allowed words
-    may follow a number without a space."""
+    """Return the parts of a text; a part that is a wanted value becomes `("value", its index)`. Units among the allowed
+    words may follow a number without a space."""
     folded, percent = re.sub("[\ue000-\uf8ff]", "?", _folded(text)), not words.isdisjoint(("%", "percent"))
 
     def apart(found: re.Match) -> str:
@@ -312,8 +313,8 @@ def _read(
 
 @functools.lru_cache(maxsize=4096)
 def _labels(question: str, count: int) -> dict[Any, int]:
-    """The names that only one part of the question holds, and the index of that part; empty where its parts are not as
-    many as the values."""
+    """Return the names that only one part of the question holds, and the index of that part; empty where its parts are
+    not as many as the values."""
     pieces = re.split(r",? and |[,;] ", question)
     if len(pieces) != count or count == 1:
         return {}
@@ -330,8 +331,8 @@ def _labels(question: str, count: int) -> dict[Any, int]:
 
 # %% ../../nbs/04_env/01_answers.ipynb #18ea9ec8
 def _in_order(mentioned: list[int], named: list[int], values: list, any_order: bool) -> bool:
-    """Whether the values that a text mentions are the wanted ones, in the order asked for or in the one that its labels
-    give."""
+    """Return whether the values that a text mentions are the wanted ones, in the order asked for or in the one that its
+    labels give."""
     first = [values.index(value) for value in values]  # equal values have one index
     if len(values) == 1:
         return bool(mentioned)
@@ -354,7 +355,7 @@ def _states(
     any_order: bool = False,  # the values may come in any order
     tolerance: float = 1e-9,  # how far a number may be from its value, as a share of it
 ) -> bool:
-    "Whether a text states all the values, and nothing else."
+    "Return whether a text states all the values, and nothing else."
     if len(text) > MAX_STATEMENT:
         return False
     wanted = [_wanted(value) for value in values]
@@ -393,7 +394,7 @@ DECLINES = (
 
 
 def _texts(value: Any) -> list[str]:
-    "All strings in a JSON value, without its keys."
+    "Return all strings in a JSON value, without its keys."
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):
@@ -406,12 +407,12 @@ def _texts(value: Any) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
-    "Whether a question states one of the values."
+    "Return whether a question states one of the values."
     return any(kind == "value" for kind, _ in _read(question, [_wanted(value) for value in values]))
 
 
 def _about(task: Task, values: list) -> Context:
-    "What a text about a task may hold beside the values."
+    "Return what a text about a task may hold beside the values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
         return _context((), words)
@@ -424,7 +425,8 @@ def _about(task: Task, values: list) -> Context:
 
 
 def gives(task: Task, text: str, values: list) -> bool:
-    "Whether a text states the values that a task asks for, and nothing else: in words, or alone with `;` between them."
+    """Return whether a text states the values that a task asks for, and nothing else: in words, or alone with `;`
+    between them."""
     context, tolerance = _about(task, values), task.success.get("tolerance", 1e-9)
     parts = text.split(";", len(values)) if "$" not in text or "$" in context.words else []
     if len(parts) == len(values) and all(same_answer(part, value, tolerance) for part, value in zip(parts, values)):
@@ -435,6 +437,6 @@ def gives(task: Task, text: str, values: list) -> bool:
 
 
 def declines(task: Task, text: str) -> bool:
-    "Whether a text says that the question cannot be answered, and nothing else."
+    "Return whether a text says that the question cannot be answered, and nothing else."
     said = [phrase for phrase in DECLINES if phrase in _folded(text[:MAX_STATEMENT])]
     return any(_states(text, [phrase], _about(task, ["unknown"])) for phrase in said)

@@ -53,12 +53,12 @@ CUT = "\n[cut: "  # begins the note under a result that is not shown whole
 
 
 def cut_result(text: str, limit: int) -> str:
-    "The first `limit` characters of a result, and a note if there were more."
+    "Return the first `limit` characters of a result, and a note if there were more."
     return text if len(text) <= limit else f"{text[:limit]}{CUT}the first {limit} of {len(text)} characters]"
 
 
 def _in_shown_names(text: str, tool: OfferedTool) -> str:
-    "A refusal in the names the policy was shown."
+    "Return a refusal in the names the policy was shown."
     shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
     shown = {real: name for real, name in shown.items() if real != name}
     if not shown:
@@ -67,7 +67,8 @@ def _in_shown_names(text: str, tool: OfferedTool) -> str:
 
 
 def state_text(result: ToolResult) -> str:
-    "What a reading tool says of the state; of a list, whose items have a block each in the content, the list as JSON."
+    """Return what a reading tool says of the state; of a list, whose items have a block each in the content, the list
+    as JSON."""
     items = (
         result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
     )
@@ -75,7 +76,7 @@ def state_text(result: ToolResult) -> str:
 
 
 def servers_of(task: Task) -> list[str]:
-    "The servers an episode needs: those of its tools, and the one that its state is read from."
+    "Return the servers an episode needs: those of its tools, and the one that its state is read from."
     return list(dict.fromkeys(task.servers + ([task.state_check["server"]] if task.state_check else [])))
 
 # %% ../../nbs/04_env/06_episode.ipynb #166c503d
@@ -100,7 +101,7 @@ class Episode:
         return bool(self.end)
 
     async def start(self) -> None:
-        "Leases the sessions, offers their tools where the task names none, and reads the state that it may change."
+        "Lease the sessions, offer their tools where the task names none, and read the state that it may change."
         if self._lease is not None or self.done:
             raise RuntimeError("an episode starts once; make a new one")
         try:
@@ -116,7 +117,7 @@ class Episode:
         self,
         action: Action,  # one turn of the policy
     ) -> Step:
-        "Plays one turn."
+        "Play one turn."
         if self.done:
             return Step([], True)
         if self._lease is None:
@@ -134,12 +135,12 @@ class Episode:
         return Step(observations, self.done)
 
     async def call(self, call: Call) -> ToolEvent:
-        "Makes one call outside a turn and records it."
+        "Make one call outside a turn and record it."
         events = await self._make_calls([call], max(self.record.turns - 1, 0))
         return events[0]
 
     async def finish(self) -> Outcome:
-        "Reads the state, gives the sessions back, scores. May be called twice, and before the end."
+        "Read the state, give the sessions back, and score. May be called twice, and before the end."
         if self._outcome is None:
             self.end = self.end or "truncated"
             try:
@@ -161,12 +162,12 @@ class Episode:
         await self.finish()
 
     def _abort(self, reason: str) -> None:
-        "Ends the episode for a reason that is not the policy's; it will have no reward."
+        "End the episode for a reason that is not the policy's; it will have no reward."
         if not self.done:
             self.end, self.record.fault = "aborted", reason
 
     async def _carry_out(self, action: Action, turn: int) -> list[dict]:
-        "Carries out one turn; returns its observations."
+        "Carry out one turn and return its observations."
         if action.malformed:
             self.record.malformed.append(turn)
             return [observation(action.malformed)]
@@ -177,7 +178,7 @@ class Episode:
         return [] if self.done else [observation(event.content) for event in events]
 
     async def _make_calls(self, calls: list[Call], turn: int) -> list[ToolEvent]:
-        "Makes calls at the same time and records them in their order; a fault among them ends the episode."
+        "Make calls at the same time and record them in their order; a fault among them ends the episode."
         if self._lease is None:
             raise RuntimeError("start the episode before its first call")
         lease = self._lease
@@ -189,7 +190,7 @@ class Episode:
         return events
 
     async def _make_call(self, lease: Lease, call: Call, turn: int) -> ToolEvent:
-        "Resolves and makes one call."
+        "Resolve and make one call."
         found = resolve(call, self.task.tools)
         if isinstance(found, str):
             return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
@@ -215,7 +216,7 @@ class Episode:
         )
 
     async def _ask(self, lease: Lease, server: str, tool: str, arguments: dict) -> ToolResult:
-        "Makes a call in the server's words; the result is in the task's."
+        "Make a call in the server's words; the result is in the task's."
         shown = {word: new for new, word in self.task.pseudonyms.items()}
         result = await lease.call(server, tool, with_words(arguments, self.task.pseudonyms))
         return replace(
@@ -223,13 +224,13 @@ class Episode:
         )
 
     def _out_of_order(self, name: str) -> bool:
-        "Whether the task lets this call of a tool fail (`fails_first`)."
+        "Return whether the task lets this call of a tool fail (`fails_first`)."
         self.calls_of[name] += 1
         return self.calls_of[name] <= next(tool for tool in self.task.tools if tool.name == name).fails_first
 
     async def _read_state(self, lease: Lease) -> str | None:
-        """Calls the state check's tool, through the episode's own session; None if the tool refuses: there is nothing
-        to read."""
+        """Call the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to
+        read."""
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
         if not result.fault:
@@ -238,7 +239,7 @@ class Episode:
         return None
 
     async def _release(self) -> None:
-        "Gives the lease back once, also under cancellation."
+        "Give the lease back once, also under cancellation."
         lease, self._lease = self._lease, None
         if lease is None:
             return
@@ -246,7 +247,7 @@ class Episode:
             await lease.release()
 
     def _score(self) -> Outcome:
-        "The outcome of the complete record."
+        "Return the outcome of the complete record."
         record, scored = self.record, score(self.task, self.record, self.weights)
         if isinstance(scored, Invalid):
             return Outcome(None, {}, False, "aborted", record.events, record.answer, scored.reason, record.turns)

@@ -29,7 +29,7 @@ def transcript(
     task: Task,
     outcome: Outcome,
 ) -> str:
-    "An episode as a judge reads it."
+    "Return an episode as a judge reads it."
     lines = [f"Question: {task.question}"]
     for event in outcome.events:
         lines.append(f"Turn {event.turn + 1}, call of {event.name}({json.dumps(event.arguments, ensure_ascii=False)})")
@@ -38,7 +38,7 @@ def transcript(
 
 
 def _quoted(text: str) -> str:
-    "An episode between marks that it does not hold itself."
+    "Return an episode between marks that it does not hold itself."
     return "<episode>\n" + text.replace("<episode>", "(episode)").replace("</episode>", "(/episode)") + "\n</episode>"
 
 # %% ../../nbs/04_env/09_judge.ipynb #849d0348
@@ -46,7 +46,7 @@ _endpoints: dict[tuple, Endpoint] = {}
 
 
 def _judge_endpoint(cfg: RewardConfig) -> Endpoint:
-    "The endpoint that a run's judges ask, opened once. Raises `ConfigError` or `EndpointError`."
+    "Return the endpoint that a run's judges ask, opened once. Raises `ConfigError` or `EndpointError`."
     key = cfg.judge.model, cfg.judge.budget, cfg.judge.cache
     if key not in _endpoints:
         _endpoints[key] = Endpoint(endpoint_settings(**cfg.judge.model_dump()))
@@ -54,7 +54,7 @@ def _judge_endpoint(cfg: RewardConfig) -> Endpoint:
 
 
 def judged(cfg: RewardConfig) -> dict[str, float]:
-    "The group terms that have a weight."
+    "Return the group terms that have a weight."
     weights = {name: cfg.weights.get(name, rule.weight) for name, rule in GROUP_TERMS.items()}
     return {name: weight for name, weight in weights.items() if weight}
 
@@ -84,7 +84,7 @@ _JUDGE = (
 
 
 def _criteria_of(task: Task) -> dict[str, float]:
-    "The criteria of a task's rubric, with weights that add up to 1."
+    "Return the criteria of a task's rubric, with weights that add up to 1."
     given = task.judge_rubric.get("weights", {})
     found = (
         {name: float(weight) for name, weight in given.items() if isinstance(weight, (int, float)) and weight > 0}
@@ -97,7 +97,7 @@ def _criteria_of(task: Task) -> dict[str, float]:
 
 @group_term(weight=0)
 async def rubric(task: Task, outcomes: list[Outcome], cfg: RewardConfig) -> list:
-    "The share of a rubric's points that the judge gives an episode."
+    "Return the share of a rubric's points that the judge gives an episode."
     if not task.judge_rubric:
         return [float(outcome.success) for outcome in outcomes]
     criteria, endpoint = _criteria_of(task), _judge_endpoint(cfg)
@@ -133,7 +133,7 @@ class Ranking(BaseModel):
 
 @group_term(weight=0)
 async def ranking(task: Task, outcomes: list[Outcome], cfg: RewardConfig) -> list:
-    "The place of an episode among those of its group, from 0 (worst) to 1 (best)."
+    "Return the place of an episode among those of its group, from 0 (worst) to 1 (best)."
     texts = [transcript(task, outcome) for outcome in outcomes]
     different = sorted(set(texts))
     random.Random(task.task_id).shuffle(different)
@@ -162,7 +162,7 @@ def _with_term(
     value: float | Invalid,  # of the term
     weight: float,
 ) -> Outcome:
-    "An outcome with one more term, credited to its last turn."
+    "Return an outcome with one more term, credited to its last turn."
     rule = GROUP_TERMS[name]
     if not isinstance(value, Invalid) and not rule.low <= value <= rule.high:
         value = Invalid(f"term {name} gave {value}, outside {rule.low} to {rule.high}")
@@ -194,5 +194,5 @@ async def _judge(
 
 
 def judge_sync(tasks: list[Task], groups: list[list], cfg: RewardConfig) -> list[list]:
-    "`_judge` for callers without an event loop."
+    "Add the group terms, for callers without an event loop."
     return run_sync(_judge, tasks, groups, cfg)

@@ -34,7 +34,7 @@ def _bare(
     tool: str,  # as somebody wrote it
     prefixes: list[str],  # names of its server
 ) -> str:
-    "A tool's name in lower case, without its server's name before it."
+    "Return a tool's name in lower case, without its server's name before it."
     name = re.sub(r"[^a-z0-9]+", "_", tool.lower())
     for prefix in prefixes:
         start = re.sub(r"[^a-z0-9]+", "_", prefix.lower()) + "_"
@@ -49,7 +49,7 @@ def _find_tool(
     served: _Served,
     names: dict[str, str],  # old name of a server -> its name here
 ) -> tuple[str, str]:  # server, tool
-    "The tool that is meant. Raises `TaskError`, without the row's name."
+    "Return the tool that is meant. Raises `TaskError`, without the row's name."
     if server not in ("", *served):
         raise TaskError(
             f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name "
@@ -72,18 +72,18 @@ def _find_tool(
 
 
 def _same_tool(server: str, real: str, written: str, names: dict[str, str]) -> bool:
-    "Whether two names of a tool differ at most by the name of its server."
+    "Return whether two names of a tool differ at most by the name of its server."
     prefixes = [server, *(old for old, new in names.items() if new == server)]
     return _bare(real, prefixes) == _bare(written, prefixes)
 
 # %% ../../nbs/04_env/05_offer.ipynb #764e55b9
 def first_line(text: str | None) -> str:
-    "The first line of a description, at most 200 characters."
+    "Return the first line of a description, at most 200 characters."
     return (text or "").strip().partition("\n")[0].strip()[:200]
 
 
 def offered(servers: list[str], served: _Served) -> list[OfferedTool]:
-    "All tools of some servers, under their own names."
+    "Return all tools of some servers, under their own names."
     times = Counter(name for server in servers for name in served[server])
     tools = []
     for server in servers:
@@ -97,7 +97,7 @@ def offered(servers: list[str], served: _Served) -> list[OfferedTool]:
 
 
 def _real_params(params: dict, server: str, tool: str, served: _Served) -> dict:
-    "Arguments under the names that the tool has. Raises `TaskError` with the argument's name first."
+    "Return arguments under the names that the tool has. Raises `TaskError` with the argument's name first."
     known = served[server][tool].input_schema.get("properties", {})
     found = {}
     for name, value in params.items():
@@ -109,7 +109,7 @@ def _real_params(params: dict, server: str, tool: str, served: _Served) -> dict:
 
 
 def _real_call(call: dict, served: _Served, names: dict[str, str]) -> dict:
-    "A call of a real tool, with its arguments."
+    "Return a call of a real tool, with its arguments."
     try:
         server, tool = _find_tool(call["server"], call["tool"], served, names)
     except TaskError as error:
@@ -118,7 +118,7 @@ def _real_call(call: dict, served: _Served, names: dict[str, str]) -> dict:
 
 
 def _real_check(check: dict, served: _Served, names: dict[str, str]) -> dict:
-    "A state check of real tools. Raises `TaskError` with the field's name first."
+    "Return a state check of real tools. Raises `TaskError` with the field's name first."
     found = dict(check)
     for name in ("write_tool", "tool"):
         try:
@@ -166,7 +166,7 @@ def offer_tools(
 
 # %% ../../nbs/04_env/05_offer.ipynb #722c7770
 def _with_texts(params: dict, schema: dict) -> dict:
-    "Arguments in which a number that a result gave is a text where the tool takes texts."
+    "Return arguments in which a number that a result gave is a text where the tool takes texts."
     texts = {name for name, part in schema.get("properties", {}).items() if part.get("type") == "string"}
     return {
         name: str(value) if name in texts and isinstance(value, (int, float)) and not isinstance(value, bool) else value
@@ -179,7 +179,7 @@ async def _fill_references(
     lease: Lease,  # clean; its sessions see the calls
     where: str = "",  # the row, for the error
 ) -> Task:
-    "A task whose calls name the values that earlier results give. Raises `TaskError`."
+    "Return a task whose calls name the values that earlier results give. Raises `TaskError`."
     open_calls = [i for i, call in enumerate(task.tool_sequence) if has_references(call["params"])]
     references, calls = References(task), list(task.tool_sequence)
     try:
@@ -201,7 +201,7 @@ async def _fill_references(
 
 
 async def complete_task(task: Task, pool: Pool, names: dict[str, str], where: str) -> Task:
-    "One complete task."
+    "Return one complete task."
     servers = list(pool.specs) if "*" in task.servers else task.servers
     lacks_tools, lacks_values = not task.tools, any(has_references(call["params"]) for call in task.tool_sequence)
     if not lacks_tools and not (lacks_values and task.all_tools_of):
@@ -225,8 +225,8 @@ async def complete_tasks(
     names: dict[str, str] | None = None,  # old name of a server -> its name here
     at_once: int = 8,  # tasks whose calls are made at the same time
 ) -> list[Task]:
-    """The tasks of a file, complete; those that list their tools are the same objects. Raises `TaskError`, which names
-    row and field."""
+    """Return the tasks of a file, complete; those that list their tools are the same objects. Raises `TaskError`, which
+    names row and field."""
     done = []
     for start in range(0, len(tasks), at_once):
         part = enumerate(tasks[start : start + at_once], start)
@@ -235,7 +235,7 @@ async def complete_tasks(
 
 
 def complete_tasks_sync(*args, **kwargs) -> list[Task]:
-    "`complete_tasks` for a pool that was opened with `open()`."
+    "Complete the tasks of a file, for a pool that was opened with `open()`."
 
     async def run():
         return await complete_tasks(*args, **kwargs)
@@ -250,7 +250,7 @@ def with_words(
     value: Any,  # of JSON
     words: dict[str, str],  # word -> what stands in its place
 ) -> Any:
-    "A JSON value with whole words of its texts replaced; keys stay as they are."
+    "Return a JSON value with whole words of its texts replaced; keys stay as they are."
     if not words:
         return value
     if isinstance(value, dict):
@@ -261,7 +261,7 @@ def with_words(
 
 
 def _words_in(value: Any) -> Iterator[str]:
-    "The words of all texts in a JSON value, keys left out."
+    "Yield the words of all texts in a JSON value, keys left out."
     if isinstance(value, str):
         yield from WORD.findall(value)
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -269,7 +269,7 @@ def _words_in(value: Any) -> Iterator[str]:
 
 
 def _keys_in(value: Any) -> Iterator[str]:
-    "The keys of all objects in a JSON value."
+    "Yield the keys of all objects in a JSON value."
     if isinstance(value, dict):
         yield from value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -277,7 +277,7 @@ def _keys_in(value: Any) -> Iterator[str]:
 
 
 def _pseudonym(word: str, rng: random.Random) -> str:
-    "An invented word of the same form: digits for digits, vowels for vowels, capitals for capitals."
+    "Return an invented word of the same form: digits for digits, vowels for vowels, capitals for capitals."
 
     def another(sign: str) -> str:
         if sign.isdigit():
@@ -289,7 +289,7 @@ def _pseudonym(word: str, rng: random.Random) -> str:
 
 
 def _looks_like_a_name(word: str) -> bool:
-    "Whether a word has a letter and a capital or a digit, and is no time of day."
+    "Return whether a word has a letter and a capital or a digit, and is no time of day."
     return (
         len(word) > 2
         and bool(re.search("[A-Za-z]", word) and re.search("[A-Z]|[0-9]", word))
@@ -300,7 +300,8 @@ def _looks_like_a_name(word: str) -> bool:
 def names_in_result(
     content: str,  # what a call gave
 ) -> set[str]:
-    "The names and codes that stand in a result: of JSON in its texts, of other text only the words that have a digit."
+    """Return the names and codes that stand in a result: of JSON in its texts, of other text only the words that have a
+    digit."""
     try:
         value = read_json(content)
     except ValueError:
@@ -315,7 +316,7 @@ def with_pseudonyms(
     seed: int | str = 0,
     results: Iterable[str] = (),  # what its calls give; the names and codes that stand there are replaced, too
 ) -> Task:  # with another id; the same task if there is nothing to replace
-    "The task with invented names and codes, which its episodes translate for the servers."
+    "Return the task with invented names and codes, which its episodes translate for the servers."
     check = task.state_check or {}
     changed = {name: check[name] for name in ("params", "contains", "equals") if name in check}
     asked = set(_words_in([message["content"] for message in task.prompt]))

@@ -28,7 +28,7 @@ from ..task import Task, TaskError
 
 # %% ../../nbs/04_env/08_preflight.ipynb #9b053cf7
 async def list_tools(pool: Pool) -> dict[str, dict[str, mcp_types.Tool]]:  # server -> real name -> tool
-    "The tools of every server of a pool."
+    "Return the tools of every server of a pool."
     async with await pool.lease(list(pool.specs)) as lease:
         return {server: lease.tools(server) for server in lease.servers}
 
@@ -40,7 +40,7 @@ def _check_tool(
     arguments: Iterable[str],  # real argument names
     where: str,  # the task, for the error message
 ) -> None:
-    "Raises `ConfigError` unless the server is configured and has the tool with these arguments."
+    "Raise `ConfigError` unless the server is configured and has the tool with these arguments."
     if server not in served:
         raise ConfigError(f"{where}: the server {server!r} is not configured{nearest_server(server, served)}")
     if tool not in served[server]:
@@ -56,7 +56,7 @@ def _check_tasks(
     tasks: list[Task],
     path: str,  # the tasks' file, for the error message
 ) -> None:
-    "Raises `ConfigError` unless the servers have every tool that the tasks offer or read the state with."
+    "Raise `ConfigError` unless the servers have every tool that the tasks offer or read the state with."
     for i, task in enumerate(tasks):
         where = f"{path} row {i}, task {task.task_id}"
         for offered in task.tools:
@@ -67,7 +67,7 @@ def _check_tasks(
 
 # %% ../../nbs/04_env/08_preflight.ipynb #9b457f2e
 def _check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Task]) -> None:
-    "Raises `ConfigError` if a held-out task is also a training task."
+    "Raise `ConfigError` if a held-out task is also a training task."
     if cfg.train.steps == 0:
         return
     trained_on = {(task.question, *task.servers): task.task_id for task in train_tasks}
@@ -80,7 +80,7 @@ def _check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Ta
 
 # %% ../../nbs/04_env/08_preflight.ipynb #611ed973
 def _check_training(cfg: Config, train_tasks: list[Task]) -> None:
-    "Raises `ConfigError` unless a family that exists has a weight."
+    "Raise `ConfigError` unless a family that exists has a weight."
     families = sorted({task.family for task in train_tasks})
     for family in cfg.train.family_weight:
         if family not in families:
@@ -108,7 +108,7 @@ def name_heldout_sets(
     tasks: list[Task],
     path: str,  # their file, for the error message
 ) -> dict[str, str]:  # name in result.json -> data_source, in the order of the sources
-    "A name for each held-out set. Raises `ConfigError` if it is the name of another field."
+    "Return a name for each held-out set. Raises `ConfigError` if it is the name of another field."
     sources = sorted({task.data_source for task in tasks})
     names = [source.split("/")[-1] for source in sources]
     if len(set(names)) < len(names):
@@ -128,12 +128,12 @@ def holds(
     results: str,  # texts that tools returned
     fact: object,  # a text or a number
 ) -> bool:
-    "Whether the results contain the fact, as text or as a number."
+    "Return whether the results contain the fact, as text or as a number."
     return str(fact) in results or shows(results, fact)
 
 
 def _playable(task: Task) -> bool:
-    "Whether the oracle can play a task: one that asks for calls or for a change has to name the calls."
+    "Return whether the oracle can play a task: one that asks for calls or for a change has to name the calls."
     return bool(task.tool_sequence) or task.success["kind"] in ("answer", "unknown")
 
 
@@ -141,7 +141,7 @@ def _pick_tasks(
     tasks: list[Task],
     per_family: int,  # how many of each at most
 ) -> list[Task]:
-    "Some tasks of every family, spread over the file."
+    "Return some tasks of every family, spread over the file."
     families: dict[str, list[Task]] = {}
     for task in tasks:
         families.setdefault(task.family, []).append(task)
@@ -153,7 +153,8 @@ def _pick_tasks(
 
 @contextmanager
 def _raised_in_tools() -> Iterator[list[str]]:
-    "What tools of servers in this process raise meanwhile; the SDK logs it, and answers only that the tool failed."
+    """Collect what tools of servers in this process raise meanwhile; the SDK logs it, and answers only that the tool
+    failed."""
     found, handler = [], logging.Handler(logging.ERROR)
 
     def keep(record: logging.LogRecord) -> None:
@@ -175,7 +176,7 @@ def _raised_in_tools() -> Iterator[list[str]]:
 def _essence(
     output: str,  # the end of a server's error output, often a traceback
 ) -> str:
-    "The lines that name an exception, else the last ones; at most 500 characters."
+    "Return the lines that name an exception, else the last ones; at most 500 characters."
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
     return " / ".join(dict.fromkeys(named or lines[-5:]))[-500:]
@@ -186,7 +187,7 @@ def _what_broke(
     pool: Pool,  # that served it
     raised: Iterable[str] = (),  # by tools in this process
 ) -> str:  # sentences; empty if the server said nothing besides the call's result
-    "What the server wrote to its error output, or raised, and the variables that it misses."
+    "Return what the server wrote to its error output, or raised, and the variables that it misses."
     if event.server not in pool.specs:
         return ""
     output = pool.error_output(event.server)
@@ -199,7 +200,7 @@ def solved(
     task: Task,
     outcome: Outcome,  # of its own calls
 ) -> bool:
-    "Whether the task's own calls earned 1 and gave its facts."
+    "Return whether the task's own calls earned 1 and gave its facts."
     results = " ".join(readable(event.content) for event in outcome.events if not event.is_error)
     recorded = task.final_reference.get(
         "facts"
@@ -217,7 +218,7 @@ def _check_outcome(
     pool: Pool,  # that served it
     raised: Iterable[str] = (),  # by tools in this process
 ) -> None:
-    "Raises `ConfigError` unless the task's own calls earned 1 and gave its facts."
+    "Raise `ConfigError` unless the task's own calls earned 1 and gave its facts."
     if solved(task, outcome):
         return
     event = next((event for event in outcome.events if not event.ok), outcome.events[-1] if outcome.events else None)
@@ -244,7 +245,7 @@ def _play_some(
     per_family: int = 2,  # how many tasks of each are played at most
     at_once: int = 4,  # episodes at the same time; few, since each may start a process
 ) -> int:  # how many were played
-    "Raises `ConfigError` unless some tasks of each family are solved by their own calls."
+    "Raise `ConfigError` unless some tasks of each family are solved by their own calls."
     picked = _pick_tasks(list(filter(_playable, tasks)), per_family)
     for task in picked:
         try:
@@ -313,7 +314,7 @@ def check_all(
     at_once: int = 4,  # episodes at the same time; few, since each may start a process
     progress: Callable[[int, int], None] | None = None,  # called with the number of tasks played and failed
 ) -> list[Failure]:  # in the tasks' order
-    "The tasks that their own calls do not solve; those that ask for a change and name no calls are left out."
+    "Return the tasks that their own calls do not solve; those that ask for a change and name no calls are left out."
     failures, tasks = [], list(filter(_playable, tasks))
 
     async def play_one(task: Task) -> tuple[Outcome | None, str, str]:
@@ -369,7 +370,7 @@ def preflight(
     train_tasks: list[Task],  # read from `cfg.data.train`
     heldout_tasks: list[Task],  # read from `cfg.data.heldout`
 ) -> PreflightReport:
-    """Checks tasks, settings and servers against each other. Raises `ConfigError`, or the error of a server that does
+    """Check tasks, settings and servers against each other. Raises `ConfigError`, or the error of a server that does
     not start."""
     _check_training(cfg, train_tasks)
     served = run_sync(list_tools, pool)

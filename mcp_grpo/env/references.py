@@ -22,7 +22,7 @@ _function = re.compile(r"(first|last|safe_attr)\(([^,()]+)(?:,\s*[\"']?(\w+)[\"'
 
 
 def _values_named(value: Any, name: str) -> Iterator[Any]:
-    "All values that stand under a key, however deep."
+    "Yield all values that stand under a key, however deep."
     if isinstance(value, dict):
         if name in value:
             yield value[name]
@@ -34,7 +34,7 @@ def _values_named(value: Any, name: str) -> Iterator[Any]:
 
 
 def has_references(value: Any) -> bool:
-    "Whether a JSON value holds a `${...}`."
+    "Return whether a JSON value holds a `${...}`."
     return _REFERENCE.search(json.dumps(value, ensure_ascii=False)) is not None
 
 # %% ../../nbs/04_env/04_references.ipynb #159d8f11
@@ -59,7 +59,7 @@ class References:
             self.notes[name.strip()] = value, (expression or name).strip()
 
     def value(self, reference: str, seen: tuple = ()) -> Any:
-        "The value of a reference, or MISSING."
+        "Return the value of a reference, or MISSING."
         head, rest = re.match(r"(\w+)(.*)", reference).groups()
         if step := re.fullmatch(r"step_?(\d+)", head):
             return follow(self.results.get(step[1], MISSING), rest)
@@ -71,7 +71,7 @@ class References:
         return MISSING if value is None else value
 
     def noted(self, name: str, seen: tuple) -> Any:
-        "What a note says of a name, or MISSING."
+        "Return what a note says of a name, or MISSING."
         result, expression = self.notes[name]
         if found := _function.fullmatch(expression):
             inner = self.value(found[2].strip(), (*seen, name)) if re.match(r"[A-Za-z_]", found[2].strip()) else MISSING
@@ -86,7 +86,7 @@ class References:
         return value
 
     def filled(self, value: Any, field: str) -> Any:
-        "A JSON value with its references replaced. Raises `TaskError`, which names the field and the reference."
+        "Return a JSON value with its references replaced. Raises `TaskError`, which names the field and the reference."
         if isinstance(value, dict):
             return {name: self.filled(part, f"{field}.{name}") for name, part in value.items()}
         if isinstance(value, list):

@@ -21,7 +21,7 @@ from ..task import Task
 
 # %% ../../nbs/04_env/03_reward.ipynb #d382367a
 def _exact(event: ToolEvent, step: dict) -> bool:
-    "Whether the event is the needed call: its tool, and every argument that the step names."
+    "Return whether the event is the needed call: its tool, and every argument that the step names."
     if event.fault or (event.server, event.tool) != (step["server"], step["tool"]):
         return False
     if event.is_error != bool(step.get("expect_error")):
@@ -35,7 +35,7 @@ def _exact(event: ToolEvent, step: dict) -> bool:
 
 
 def _same_tool(event: ToolEvent, step: dict) -> bool:
-    "Whether the event is a call of the needed tool that worked."
+    "Return whether the event is a call of the needed tool that worked."
     if step.get("expect_error") or "shows" in step:
         return _exact(event, step)
     return event.ok and (event.server, event.tool) == (step["server"], step["tool"])
@@ -46,7 +46,7 @@ def matched(
     record: Record,
     fits: Callable[[ToolEvent, dict], bool] = _exact,  # whether an event is a needed call
 ) -> dict[int, int]:  # index of a needed call -> index of the event that made it
-    "A largest pairing of needed calls with the calls that were made."
+    "Return a largest pairing of needed calls with the calls that were made."
     needed_by: dict[int, int] = {}  # event -> the needed call it stands for
     fitting = []  # for each needed call the events that could be it
     for step in task.tool_sequence:
@@ -68,7 +68,7 @@ def matched(
 
 # %% ../../nbs/04_env/03_reward.ipynb #f5bb8ed5
 def _has_evidence(task: Task, record: Record) -> bool:
-    "Whether all needed calls were made, and the look-ups in a turn before the state-changing call."
+    "Return whether all needed calls were made, and the look-ups in a turn before the state-changing call."
     writing_steps = [step["step"] for step in task.tool_sequence if task.changes_state(step["server"], step["tool"])]
     first_write = min(
         (event.turn for event in record.events if event.ok and task.changes_state(event.server, event.tool)),
@@ -88,15 +88,15 @@ def _has_evidence(task: Task, record: Record) -> bool:
 
 # %% ../../nbs/04_env/03_reward.ipynb #4b2c0fc8
 def _within_limits(task: Task, record: Record) -> bool:
-    "Whether no more servers and tools were used than the task allows."
+    "Return whether no more servers and tools were used than the task allows."
     used = {(event.server, event.tool) for event in record.events if event.server}
     max_servers, max_tools = (task.limits.get(name) or math.inf for name in ("max_servers", "max_tools"))
     return len({server for server, _ in used}) <= max_servers and len(used) <= max_tools
 
 
 def _no_side_effects(task: Task, record: Record) -> bool:
-    """Whether every call that changed a state is one that the task needs; of a task of the kind `state`, the state
-    check decides."""
+    """Return whether every call that changed a state is one that the task needs; of a task of the kind `state`, the
+    state check decides."""
     if task.success["kind"] == "state":
         return True
     changes = state_changes(task, record)
@@ -108,7 +108,8 @@ def _no_side_effects(task: Task, record: Record) -> bool:
 
 
 def _called_all(task: Task, record: Record) -> bool:
-    "Whether every tool that must be called was called and worked, and the answer is more than that it cannot be known."
+    """Return whether every tool that must be called was called and worked, and the answer is more than that it cannot
+    be known."""
     called = {f"{event.server}.{event.tool}" for event in record.events if event.ok}
     return (
         called.issuperset(task.success["must_call_tool"])
@@ -118,7 +119,7 @@ def _called_all(task: Task, record: Record) -> bool:
 
 
 def succeeded(task: Task, record: Record) -> bool | Invalid:
-    "Whether the episode did what the task asks."
+    "Return whether the episode did what the task asks."
     if record.answer is None or not _within_limits(task, record) or not _no_side_effects(task, record):
         return False
     kind = task.success["kind"]
@@ -151,7 +152,7 @@ def term(
     low: float = 0.0,  # least value of its sum
     high: float = 1.0,  # greatest value of its sum
 ) -> Callable:
-    "Registers a scoring function under its own name."
+    "Register a scoring function under its own name."
 
     def register(score: Callable) -> Callable:
         _TERMS[score.__name__] = Term(score, weight, low, high)
@@ -161,7 +162,7 @@ def term(
 
 # %% ../../nbs/04_env/03_reward.ipynb #891c7ef8
 def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invalid:
-    "An equal share for each needed call, credited to the turn that made it."
+    "Return an equal share for each needed call, credited to the turn that made it."
     needed = len(task.tool_sequence)
     if not needed:
         return success(task, record)
@@ -170,33 +171,33 @@ def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invali
 
 @term(weight=0.65)
 def success(task: Task, record: Record) -> float | Invalid:
-    "1 if the task was done, else 0."
+    "Return 1 if the task was done, else 0."
     done = succeeded(task, record)
     return done if isinstance(done, Invalid) else float(done)
 
 
 @term(weight=0.25)
 def arguments(task: Task, record: Record) -> list | float | Invalid:
-    "The share of needed calls made with exactly their arguments."
+    "Return the share of needed calls made with exactly their arguments."
     return _shares(task, record, _exact)
 
 
 @term(weight=0.10)
 def tool(task: Task, record: Record) -> list | float | Invalid:
-    "The share of needed calls whose tool was called and worked."
+    "Return the share of needed calls whose tool was called and worked."
     return _shares(task, record, _same_tool)
 
 
 @term(weight=0.10, low=-2.0)
 def malformed(task: Task, record: Record) -> list:
-    "-1 for each of the first two turns that could not be read."
+    "Return -1 for each of the first two turns that could not be read."
     return [(turn, -1.0) for turn in record.malformed[:2]]
 
 # %% ../../nbs/04_env/03_reward.ipynb #28695d90
 @term(weight=0)
 def order(task: Task, record: Record) -> float | Invalid:
-    """The share of needed calls that were made exactly and in the needed order (the longest common subsequence); calls
-    of one step may come in any order."""
+    """Return the share of needed calls that were made exactly and in the needed order (the longest common subsequence);
+    calls of one step may come in any order."""
     if not task.tool_sequence:
         return success(task, record)
     first = [
@@ -215,7 +216,8 @@ def order(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def must_call(task: Task, record: Record) -> float | Invalid:
-    "The share of the tools in `must_call_tool`, else of the tools of the needed calls, that were called and worked."
+    """Return the share of the tools in `must_call_tool`, else of the tools of the needed calls, that were called and
+    worked."""
     wanted = set(
         task.success.get("must_call_tool") or [f"{step['server']}.{step['tool']}" for step in task.tool_sequence]
     )
@@ -226,8 +228,8 @@ def must_call(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def facts(task: Task, record: Record) -> float | Invalid:
-    """The share of the asked values that the answer gives in their places; an answer with more or fewer parts than
-    values gives none."""
+    """Return the share of the asked values that the answer gives in their places; an answer with more or fewer parts
+    than values gives none."""
     values, tolerance = task.success.get("values") or [], task.success.get("tolerance", 1e-9)
     if task.success["kind"] != "answer" or len(values) < 2:
         return success(task, record)
@@ -243,7 +245,8 @@ def facts(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def state(task: Task, record: Record) -> float | Invalid:
-    "1 if the servers' state was changed as asked, whatever the evidence; tasks that change nothing: as `success`."
+    """Return 1 if the servers' state was changed as asked, whatever the evidence; tasks that change nothing: as
+    `success`."""
     if task.success["kind"] != "state":
         return success(task, record)
     holds = state_holds(task, record)
@@ -252,31 +255,31 @@ def state(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def well_formed(task: Task, record: Record) -> float:
-    "1 if every turn could be read and an answer was given."
+    "Return 1 if every turn could be read and an answer was given."
     return float(record.answer is not None and not record.malformed)
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def efficiency(task: Task, record: Record) -> float:
-    "The calls beyond the needed ones, as a share of the turns that the task allows; at most 1."
+    "Return the calls beyond the needed ones, as a share of the turns that the task allows; at most 1."
     return -min(1.0, max(0, len(record.events) - len(task.tool_sequence)) / task.max_turns)
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def unanswered(task: Task, record: Record) -> float:
-    "-1 if the environment had to end the episode, because the policy gave no answer."
+    "Return -1 if the environment had to end the episode, because the policy gave no answer."
     return -float(record.answer is None)
 
 
 @term(weight=0.1, low=-math.inf, high=0.0)
 def forced(task: Task, record: Record) -> list:
-    "-1 for every call that was written for the policy, see `rollout.force_rate`."
+    "Return -1 for every call that was written for the policy, see `rollout.force_rate`."
     return [(turn, -1.0) for turn in record.forced]
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def turn_cost(task: Task, record: Record) -> list:
-    "Every turn costs its share of the turns that the task allows."
+    "Return the cost of every turn: its share of the turns that the task allows."
     return [(turn, -1 / task.max_turns) for turn in range(min(record.turns, task.max_turns))]
 
 # %% ../../nbs/04_env/03_reward.ipynb #cc247b9f
@@ -294,7 +297,7 @@ GROUP_TERMS: dict[str, GroupTerm] = {}  # by name
 
 
 def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
-    "Registers an async scoring function of a group under its own name."
+    "Register an async scoring function of a group under its own name."
 
     def register(score: Callable) -> Callable:
         GROUP_TERMS[score.__name__] = GroupTerm(score, weight, low, high)
@@ -326,7 +329,7 @@ def open_terms(
 
 # %% ../../nbs/04_env/03_reward.ipynb #83326051
 def _check_weights(weights: dict[str, float]) -> None:
-    "Refuses the weight of a term that does not exist."
+    "Refuse the weight of a term that does not exist."
     for name in weights:
         if name in _TERMS or name in GROUP_TERMS:
             continue
@@ -338,7 +341,7 @@ def _check_weights(weights: dict[str, float]) -> None:
 
 
 def _credits(name: str, task: Task, record: Record) -> list | Invalid:
-    "A term's `(turn, value)` pairs, checked against its range."
+    "Return a term's `(turn, value)` pairs, checked against its range."
     rule = _TERMS[name]
     given = rule.score(task, record)
     if isinstance(given, Invalid):
@@ -356,7 +359,7 @@ def score(
     record: Record,  # what the policy did
     weights: dict[str, float] | None = None,  # term -> weight, where it differs from the registered one
 ) -> dict[str, list] | Invalid:  # term -> [(turn, weighted value)]
-    "All reward terms of an episode, by name and turn."
+    "Return all reward terms of an episode, by name and turn."
     if record.fault:
         return Invalid(record.fault)
     weights = weights or {}
@@ -374,12 +377,12 @@ def score(
 
 
 def reward_of(scored: dict[str, list]) -> float:
-    "The sum of all weighted terms; at most 1 with the registered weights."
+    "Return the sum of all weighted terms; at most 1 with the registered weights."
     credits = sum(scored.values(), [])
     return round(math.fsum(value for _, value in credits), 9)
 
 
 def total(task: Task, record: Record, weights: dict[str, float] | None = None) -> float | Invalid:
-    "The reward of an episode."
+    "Return the reward of an episode."
     scored = score(task, record, weights)
     return scored if isinstance(scored, Invalid) else reward_of(scored)

@@ -29,7 +29,7 @@ class ScriptedPolicy(Protocol):
     "Gives an episode's turns."
 
     def act(self, messages: list[dict]) -> Action:
-        "The next turn, given the prompt and all observations so far."
+        "Return the next turn, given the prompt and all observations so far."
 
 
 class Script:
@@ -74,7 +74,7 @@ class Reactive:
 
 # %% ../../nbs/04_env/07_scripted.ipynb #eb9b3c0e
 def _shown_arguments(tool: OfferedTool, params: dict) -> dict | None:
-    "The shown arguments that call a tool with the real `params`; None if there are none."
+    "Return the shown arguments that call a tool with the real `params`; None if there are none."
     shown = {real: name for name, real in tool.arguments.items()}
     arguments = {}
     for real, value in params.items():
@@ -92,7 +92,7 @@ def shown_call(
     step: dict,  # a needed call: server, tool, params
     offered: list[OfferedTool],
 ) -> Call:  # in shown names
-    "A needed call as the policy would have to write it. Raises `TaskError` if it cannot."
+    "Return a needed call as the policy would have to write it. Raises `TaskError` if it cannot."
     for tool in offered:
         if (tool.server, tool.tool) != (step["server"], step["tool"]):
             continue
@@ -103,7 +103,7 @@ def shown_call(
 
 # %% ../../nbs/04_env/07_scripted.ipynb #a3474f02
 def _gold_answer(task: Task) -> Action:
-    "The final turn of the oracle."
+    "Return the final turn of the oracle."
     kind = task.success["kind"]
     if kind == "answer":
         return final_answer(task.success["values"])
@@ -111,7 +111,7 @@ def _gold_answer(task: Task) -> Action:
 
 
 def oracle_turns(task: Task) -> list[Action]:  # one turn per step, then the answer
-    "The turns of a policy that knows the needed calls and the gold answer."
+    "Return the turns of a policy that knows the needed calls and the gold answer."
     turns: dict[int, list[Call]] = {}
     for step in task.tool_sequence:
         turns.setdefault(step["step"], []).append(shown_call(step, task.tools))
@@ -122,7 +122,7 @@ def next_call(
     task: Task,
     record: Record,  # of the episode so far
 ) -> Call | None:
-    "The first needed call that was not made yet, in shown names; None if all were made."
+    "Return the first needed call that was not made yet, in shown names; None if all were made."
     made = matched(task, record)
     left = (step for i, step in enumerate(task.tool_sequence) if i not in made)
     return next((shown_call(step, task.tools) for step in left), None)
@@ -132,38 +132,38 @@ POLICIES: dict[str, Callable[[Task], ScriptedPolicy]] = {}  # by name
 
 
 def _policy(make: Callable) -> Callable:
-    "Registers a scripted policy under its own name."
+    "Register a scripted policy under its own name."
     POLICIES[make.__name__] = make
     return make
 
 
 @_policy
 def oracle(task: Task) -> ScriptedPolicy:
-    "Makes the needed calls and gives the gold answer."
+    "Make the needed calls and give the gold answer."
     return Replay(oracle_turns(task))
 
 
 @_policy
 def null(task: Task) -> ScriptedPolicy:
-    "Writes nothing."
+    "Write nothing."
     return Replay([Action(malformed="the turn is empty")])
 
 
 @_policy
 def always_decline(task: Task) -> ScriptedPolicy:
-    "Declines without any look-up."
+    "Decline without any look-up."
     return Replay([final_answer(["unknown"])])
 
 
 @_policy
 def echo_prompt(task: Task) -> ScriptedPolicy:
-    "Gives the question as its answer."
+    "Give the question as its answer."
     return Replay([final_answer([task.question])])
 
 # %% ../../nbs/04_env/07_scripted.ipynb #d9731067
 @_policy
 def echo_last_result(task: Task) -> ScriptedPolicy:
-    "Calls the first tool without arguments, then answers with the result."
+    "Call the first tool without arguments, then answer with the result."
     first = Action([Call(task.tools[0].name)]) if task.tools else Action(malformed="the turn is empty")
     return Reactive(
         lambda messages: first if messages[-1]["role"] == "user" else Action(answer=messages[-1]["content"])
@@ -172,19 +172,19 @@ def echo_last_result(task: Task) -> ScriptedPolicy:
 
 @_policy
 def all_candidates(task: Task) -> ScriptedPolicy:
-    "Lists everything in the question that could be a value."
+    "List everything in the question that could be a value."
     return Replay([final_answer(re.findall(r"[\w.$#]+", task.question) * 2)])
 
 
 @_policy
 def wrong_answer(task: Task) -> ScriptedPolicy:
-    "The right form, the wrong values."
+    "Return the right form, the wrong values."
     return Replay([final_answer(["0.01"] * len(task.success.get("values", [""])))])
 
 
 @_policy
 def odd_numbers(task: Task) -> ScriptedPolicy:
-    "Answers with values that a careless comparison takes for equal to anything."
+    "Answer with values that a careless comparison takes for equal to anything."
     odd = ["nan", "1e999", "٤١٢", "-inf", "NaN"]
     wanted = len(task.success.get("values", odd))
     return Replay([final_answer(odd[i % len(odd)] for i in range(wanted))])
@@ -192,7 +192,7 @@ def odd_numbers(task: Task) -> ScriptedPolicy:
 # %% ../../nbs/04_env/07_scripted.ipynb #53cd06cd
 @_policy
 def random_json(task: Task) -> ScriptedPolicy:
-    "Calls with meaningless JSON, different in every turn and the same in every run."
+    "Call tools with meaningless JSON, different in every turn and the same in every run."
     rng = random.Random(task.task_id)
 
     def value(depth: int = 0):
@@ -216,15 +216,15 @@ def random_json(task: Task) -> ScriptedPolicy:
 
 @_policy
 def spam_tools(task: Task) -> ScriptedPolicy:
-    "Calls every tool with a junk value for each argument, then answers with junk."
+    "Call every tool with a junk value for each argument, then answer with junk."
     calls = [Call(tool.name, dict.fromkeys(tool.arguments, "x")) for tool in task.tools[:MAX_CALLS]]
     return Replay([Action(calls)] * min(2, task.max_turns - 1) + [final_answer(["x"])])
 
 
 @_policy
 def post_candidates(task: Task) -> ScriptedPolicy:
-    """Posts guesses (or answers with them) without any look-up; among a dozen sectors, a few guesses often hold the
-    right one."""
+    """Post guesses (or answer with them) without any look-up; among a dozen sectors, a few guesses often hold the right
+    one."""
     values = task.success.get("values", ["x"])
     guesses = random.Random(task.task_id).sample(list(open_world(0).leaders), max(6, len(values)))
     channel = re.search(r"#\w+", task.question)
@@ -238,7 +238,7 @@ def post_candidates(task: Task) -> ScriptedPolicy:
 
 @_policy
 def forged_result(task: Task) -> ScriptedPolicy:
-    "Answers with what it made up as the tools' replies."
+    "Answer with what it made up as the tools' replies."
     wanted = task.success.get("values", ["x"])
     return Replay([final_answer(["1", "Oslo"][: len(wanted)])])
 
@@ -251,7 +251,7 @@ async def play(
     task: Task,
     pool: Pool,  # open on this event loop
 ) -> Outcome:
-    "Plays one episode."
+    "Play one episode."
     async with Episode(task, pool) as episode:
         policy = (POLICIES[make] if isinstance(make, str) else make)(episode.task)
         await play_turns(episode, Script(policy, episode.task.prompt))
@@ -259,10 +259,10 @@ async def play(
 
 
 async def play_all(make: Callable | str, tasks: list[Task], pool: Pool) -> list[Outcome]:
-    "Plays an episode of each task, all at the same time; returns the outcomes in the tasks' order."
+    "Play an episode of each task, all at the same time; return the outcomes in the tasks' order."
     return await together(lambda task: play(make, task, pool), tasks)
 
 
 def play_all_sync(make: Callable | str, tasks: list[Task], pool: Pool) -> list[Outcome]:
-    "`play_all` for a pool that was opened with `open()`."
+    "Play an episode of each task, for a pool that was opened with `open()`."
     return run_sync(play_all, make, tasks, pool)

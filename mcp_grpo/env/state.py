@@ -62,12 +62,13 @@ class Invalid:
 
 # %% ../../nbs/04_env/02_state.ipynb #4457c404
 def state_changes(task: Task, record: Record) -> list[ToolEvent]:
-    "The calls that worked and changed a server's state."
+    "Return the calls that worked and changed a server's state."
     return [event for event in record.events if event.ok and task.changes_state(event.server, event.tool)]
 
 
 def _messages(state: str) -> list[str] | None:
-    "The messages of a history tool's result, each as JSON; any other result is one text; None if it cannot be read."
+    """Return the messages of a history tool's result, each as JSON; any other result is one text; None if it cannot be
+    read."""
     try:
         found = read_json(state)
     except ValueError:
@@ -83,7 +84,7 @@ def _messages(state: str) -> list[str] | None:
 
 
 def _added(before: str | None, after: str) -> list[str] | None:
-    "The texts of the messages that a state holds and held not before; None if it cannot be read."
+    "Return the texts of the messages that a state holds and held not before; None if it cannot be read."
     old, new = _messages(before) if before is not None else [], _messages(after)
     if old is None or new is None:
         return None
@@ -100,7 +101,7 @@ def follow(
     value: Any,  # JSON
     path: str,  # such as results[0].url, or results[].url for a list
 ) -> Any:  # or MISSING
-    "The part of a value at a path."
+    "Return the part of a value at a path."
     for i, part in enumerate(parts := list(_step.finditer(path))):
         name = part[1] or part[2]
         if part[0] == "[]":
@@ -119,7 +120,7 @@ def follow(
 
 
 def _seen(state: str | None, path: str) -> Any:
-    "The part of a state that a check looks at; None if there is none."
+    "Return the part of a state that a check looks at; None if there is none."
     if state is None:
         return None
     try:
@@ -131,7 +132,7 @@ def _seen(state: str | None, path: str) -> Any:
 
 
 def _items(seen: Any) -> list:
-    "The items of a state: those of a list, or of an object's only list; else the state is one item."
+    "Return the items of a state: those of a list, or of an object's only list; else the state is one item."
     if isinstance(seen, dict):
         lists = [value for value in seen.values() if isinstance(value, list)]
         if len(lists) == 1:
@@ -140,7 +141,7 @@ def _items(seen: Any) -> list:
 
 
 def _changed(before: Any, after: Any) -> tuple[list, list]:
-    "The items that were added or changed, and what the changed and the lost ones were before."
+    "Return the items that were added or changed, and what the changed and the lost ones were before."
     old, new = ([json.dumps(item, sort_keys=True) for item in _items(seen)] for seen in (before, after))
     return [json.loads(item) for item in (Counter(new) - Counter(old)).elements()], [
         json.loads(item) for item in (Counter(old) - Counter(new)).elements()
@@ -148,8 +149,8 @@ def _changed(before: Any, after: Any) -> tuple[list, list]:
 
 
 def _holds_values(task: Task, item: Any, lost: list, values: list) -> bool:
-    """Whether an item's fields state the values, each one of its own, and at least one of them newly; or one field
-    states them all."""
+    """Return whether an item's fields state the values, each one of its own, and at least one of them newly; or one
+    field states them all."""
     fields, old = list(leaves(item)), list(leaves(lost))
     if any(isinstance(leaf, str) and gives(task, leaf, values) for leaf in fields if leaf not in old):
         return True
@@ -171,8 +172,8 @@ def _holds_values(task: Task, item: Any, lost: list, values: list) -> bool:
 
 # %% ../../nbs/04_env/02_state.ipynb #047c4ba8
 def needs_state(task: Task, record: Record) -> bool:
-    """Whether success depends on the servers' state: as many calls changed a state as the task needs, each with the
-    tool asked for."""
+    """Return whether success depends on the servers' state: as many calls changed a state as the task needs, each with
+    the tool asked for."""
     if task.success["kind"] != "state" or record.answer is None or declines(task, record.answer):
         return False
     changes, check = state_changes(task, record), task.state_check
@@ -182,7 +183,7 @@ def needs_state(task: Task, record: Record) -> bool:
 
 
 def _writes_needed(task: Task) -> int:
-    "How many calls have to change the state."
+    "Return how many calls have to change the state."
     return (
         sum(
             task.changes_state(step["server"], step["tool"]) and not step.get("expect_error")
@@ -193,7 +194,7 @@ def _writes_needed(task: Task) -> int:
 
 
 def state_holds(task: Task, record: Record) -> bool | Invalid:
-    "Whether the change of the servers' state is the one that the task asks for."
+    "Return whether the change of the servers' state is the one that the task asks for."
     if not needs_state(task, record) or record.state_refused:
         return False
     if record.state is None:
@@ -210,7 +211,7 @@ def state_holds(task: Task, record: Record) -> bool | Invalid:
 
 
 def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
-    "Whether a state, as JSON before and after, fulfils all conditions of the task's check."
+    "Return whether a state, as JSON before and after, fulfils all conditions of the task's check."
     check = task.state_check
     if "equals" in check and not same_argument(after, check["equals"]):
         return False
@@ -236,12 +237,12 @@ def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
 
 
 def _size(seen: Any) -> Any:
-    "A number itself, else how many items there are."
+    "Return a number itself, else how many items there are."
     return seen if isinstance(seen, (int, float)) and not isinstance(seen, bool) else len(_items(seen))
 
 
 def _own_check(name: str, before: Any, after: Any) -> bool | Invalid:
-    "What the user's function says of a state; an error in it is not the policy's."
+    "Return what the user's function says of a state; an error in it is not the policy's."
     module, _, function = name.partition(":")
     try:
         return bool(getattr(importlib.import_module(module), function)(before, after))

@@ -50,19 +50,19 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from sandbox.zygote import
 
 
 def _environment(folder: str) -> dict:
-    "The whole environment of a zygote and its children."
+    "Return the whole environment of a zygote and its children."
     fixed = {"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return {"HOME": folder, "TMPDIR": folder, **fixed}
 
 
 def _folder_place(needed: list) -> str:
-    "A mount point for a child's own folder that hides no path it needs."
+    "Return a mount point for a child's own folder that hides no path it needs."
     return next(place for place in ("/tmp", "/mnt") if not any(path.startswith(place + "/") for path in needed))
 
 
 def _zygote_command(kind: str, packages: tuple, limits: Limits, folder: str, link: int) -> tuple:
-    """The command that starts a zygote, and its environment; `folder` is empty if each child mounts its own, `link` is
-    the file number of a socket."""
+    """Return the command that starts a zygote, and its environment; `folder` is empty if each child mounts its own,
+    `link` is the file number of a socket."""
     sources = {
         f"/sandbox/{name}.py": importlib.util.find_spec(f"mcp_grpo.sandbox.{name}").origin
         for name in ("walls", "zygote")
@@ -154,7 +154,7 @@ os.execvp(sys.argv[1], sys.argv[1:])"""
 
 
 def _run_process(command: list, environment: dict, link: int, errors, started: concurrent.futures.Future) -> None:
-    "The body of a thread: start a process and wait for its end."
+    "Start a process and wait for its end: the body of a thread."
     command = [os.path.realpath(sys.executable), "-SsPB", "-c", _FIRST_TO_BE_KILLED, *command]
     try:
         process = subprocess.Popen(
@@ -185,7 +185,7 @@ async def _until_readable(channel: socket.socket) -> None:
 
 
 async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
-    "The zygote's child at the other end of a channel, once its walls stand."
+    "Return the zygote's child at the other end of a channel, once its walls stand."
     await _until_readable(channel)
     data, files, *_ = socket.recv_fds(channel, 8, 1)
     if not data:
@@ -271,7 +271,7 @@ class Zygote:
         self,
         seconds: float = 0.2,  # for the end to be seen: that of a child may be seen before
     ) -> bool:
-        "Whether the zygote has ended, or was closed; its children end with it."
+        "Return whether the zygote has ended, or was closed; its children end with it."
         for _ in range(int(100 * seconds)):
             try:
                 return not self._link.recv(
@@ -434,7 +434,7 @@ print('BREACH')
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #7b402d98
 def _probes() -> dict:
-    "The attempts of the self-test: name -> code."
+    "Return the attempts of the self-test: name -> code."
     text = _PROBES.replace("ENVIRONMENT", ", ".join(map(repr, _environment(""))))
     found = re.split(r"^### (.+)\n", text, flags=re.M)[1:]
     return dict(zip(found[::2], found[1::2]))
@@ -463,7 +463,7 @@ async def _try_all(zygote: Zygote, packages: tuple) -> None:
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #49f165fc
 def _no_kind(reasons: list) -> str:
-    "The error text where no kind of sandbox can be started."
+    "Return the error text where no kind of sandbox can be started."
     return (
         f"No sandbox holds on this system ({'; '.join(reasons)}). "
         "Install bubblewrap (apt-get install bubblewrap) where user namespaces are allowed, or use Linux 5.13 or "
@@ -501,7 +501,7 @@ class Sandbox:
         return self
 
     def _strongest(self) -> Zygote:
-        "A tested zygote of the strongest kind that can be started."
+        "Return a tested zygote of the strongest kind that can be started."
         reasons = []
         for kind in self.kinds:
             self.kind = kind
@@ -522,8 +522,8 @@ class Sandbox:
         return zygote
 
     def _tested(self, kind: str) -> Zygote:
-        """A zygote of this kind that has passed the self-test; the test has an event loop of its own, so that `start`
-        is synchronous."""
+        """Return a zygote of this kind that has passed the self-test; the test has an event loop of its own, so that
+        `start` is synchronous."""
         zygote = Zygote(kind, self.packages, self.limits)
         if kind == "none":
             return zygote
@@ -548,12 +548,12 @@ class Sandbox:
             return await other.fork()
 
     def _current(self) -> Zygote | None:
-        "The zygote; waits while one is started."
+        "Return the zygote; waits while one is started."
         with self._lock:
             return self.zygote
 
     def _replace(self, zygote: Zygote) -> Zygote | None:
-        "A new zygote in place of a dead one; None if the zygote is alive or the sandbox is closed."
+        "Return a new zygote in place of a dead one; None if the zygote is alive or the sandbox is closed."
         with self._lock:
             if self.zygote is not zygote:
                 return self.zygote

@@ -54,7 +54,7 @@ exit_group 231 94, openat 257 56, fcntl 72 25, ioctl 16 29, prlimit64 302 261
 def _system_calls(
     machine: str,  # x86_64 or aarch64
 ) -> dict:  # name -> number
-    "The allowed system calls on a kind of machine."
+    "Return the allowed system calls on a kind of machine."
     column = {"x86_64": 1, "aarch64": 2}[machine]
     rows = (entry.split() for entry in _CALLS.split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
@@ -88,7 +88,7 @@ def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
-    "Instructions that refuse the call unless a word of its arguments has one of these values."
+    "Return instructions that refuse the call unless a word of its arguments has one of these values."
     n = len(values)
     tests = [_instruction(_EQUAL, value, n - i) for i, value in enumerate(values)]
     return b"".join(
@@ -97,7 +97,7 @@ def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
 
 
 def seccomp_program(machine: str) -> bytes:
-    "The filter of system calls for one of ARCHITECTURES, as a BPF program."
+    "Return the filter of system calls for one of ARCHITECTURES, as a BPF program."
     program = [
         _instruction(_LOAD, 4),
         _instruction(_EQUAL, ARCHITECTURES[machine], 1),
@@ -126,14 +126,14 @@ def _named(wall: str):
 
 
 def _demand(result: int) -> int:
-    "The result of a call into libc. Raises `OSError` if it is negative."
+    "Return the result of a call into libc. Raises `OSError` if it is negative."
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
 def _call(libc, number: int, *args) -> int:
-    "A system call by its number; integers are passed as C longs."
+    "Make a system call by its number; integers are passed as C longs."
     return _demand(libc.syscall(*(ctypes.c_long(a) if isinstance(a, int) else a for a in (number, *args))))
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #2ad28341
@@ -144,7 +144,7 @@ _FOLDER_RIGHTS = sum(
 
 
 def landlock_version(libc) -> int:
-    "The kernel's Landlock version; 0 if it has none."
+    "Return the kernel's Landlock version; 0 if it has none."
     return max(0, libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1)))
 
 
@@ -234,7 +234,7 @@ class Walls:
         _demand(self._libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
     def fork(self) -> int:
-        "Like `os.fork`; the child sees no other process, where namespaces are allowed."
+        "Fork as `os.fork` does; the child sees no other process, where namespaces are allowed."
         if not self._own:
             return os.fork()
         python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
@@ -273,7 +273,8 @@ class Walls:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #8d180fbd
 def package_paths(packages: tuple) -> list:
-    "Files and folders of installed packages and of all they require. Raises `SandboxError` if one is not installed."
+    """Return files and folders of installed packages and of all they require. Raises `SandboxError` if one is not
+    installed."""
     found, known, todo = set(), set(), list(packages)
     while todo:
         if (name := todo.pop()) in known:
@@ -295,13 +296,13 @@ _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
 
 
 def library_folders() -> list:
-    "The folders of the standard library."
+    "Return the folders of the standard library."
     prefixes = {"base": sys.base_prefix, "platbase": sys.base_prefix}  # not those of a virtual environment
     return sorted({os.path.realpath(sysconfig.get_path(name, vars=prefixes)) for name in ("stdlib", "platstdlib")})
 
 
 def _package_folders(folder: str) -> list:
-    "The folders inside the standard library that hold installed packages."
+    "Return the folders inside the standard library that hold installed packages."
     return [path for name in ("site-packages", "dist-packages") if os.path.isdir(path := os.path.join(folder, name))]
 
 
@@ -310,7 +311,7 @@ def _shared_libraries() -> list:
 
 
 def readable_paths(packages: list) -> list:
-    "All paths that Landlock lets a child read, those of the wanted packages included."
+    "Return all paths that Landlock lets a child read, those of the wanted packages included."
     library = []
     for folder in library_folders():
         library += [entry.path for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
@@ -325,7 +326,7 @@ _FLAGS = (
 
 
 def _flags() -> list:
-    "The flags that the installed bubblewrap knows."
+    "Return the flags that the installed bubblewrap knows."
     try:
         known = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=120).stdout
     except OSError as e:
@@ -340,7 +341,7 @@ def bubblewrap_command(
     folder: str,  # where a child's own folder will be
     environment: dict,  # the whole environment inside
 ) -> list:
-    "The part of a command line before the interpreter. Raises `SandboxError` if bubblewrap is not installed."
+    "Return the part of a command line before the interpreter. Raises `SandboxError` if bubblewrap is not installed."
     places = [*_SYSTEM, *_shared_libraries(), *library_folders(), interpreter]
     hidden = list(chain(*map(_package_folders, library_folders())))
     options = [("--ro-bind", path, path) for path in places if os.path.exists(path)]

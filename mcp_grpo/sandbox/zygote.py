@@ -29,7 +29,7 @@ class _Capture(io.RawIOBase):
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #b2e4ec7b
 def _evaluate(code: str, name: str, names: dict) -> str:
-    "Run code; returns the `repr` of its last expression, or an empty string for None."
+    "Run code and return the `repr` of its last expression, or an empty string for None."
     linecache.cache[name] = len(code), None, code.splitlines(True), name
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -39,7 +39,7 @@ def _evaluate(code: str, name: str, names: dict) -> str:
 
 
 def _explain(error: BaseException) -> str:
-    "A short traceback."
+    "Return a short traceback."
     if isinstance(error, SystemExit):
         return "" if error.code in (None, 0) else f"SystemExit: {error.code}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<call ")]
@@ -67,13 +67,13 @@ class Calls:
         self.number, self.running = 0, False
 
     def stop(self, *_) -> None:
-        "Signal handler: raise `TimeUp` in the running call, if there is one."
+        "Raise `TimeUp` in the running call, if there is one: a signal handler."
         running, self.running = self.running, False
         if running:
             raise TimeUp("the call was stopped because its time was up")
 
     def run(self, code: str) -> list:
-        """Run a call; returns its output, value and traceback as bytes, and the length of the longest of them before
+        """Run a call and return its output, value and traceback as bytes, and the length of the longest of them before
         truncation."""
         self.number += 1
         capture, value, error = _Capture(self.limit), "", ""
@@ -142,7 +142,7 @@ def _replace_socketpair(ends: tuple) -> None:
 
 
 def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
-    "The body of a forked child; never returns."
+    "Run a forked child; never return."
     try:
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         main.__builtins__ = builtins
@@ -187,7 +187,7 @@ def main(
     folder: str,  # on sys.path only to import this module
     settings: str,  # JSON; `sandbox.box` writes them
 ) -> None:
-    "The zygote's program; ends together with its owner."
+    "Run the zygote; end together with its owner."
     settings = json.loads(settings)
     link, limits = socket.socket(fileno=settings["link"]), Limits(**settings["limits"])
     sys.path.remove(folder)

@@ -57,7 +57,7 @@ class SyntheticMarket:
     world: World
 
     def company(self, symbol: str) -> Company:
-        "The company of a symbol; raises `Refused` if it is not listed."
+        "Return the company of a symbol. Raises `Refused` if it is not listed."
         if symbol not in self.world.by_symbol:
             raise _unknown(symbol)
         return self.world.by_symbol[symbol]
@@ -72,24 +72,24 @@ class SyntheticMarket:
         return dict(symbol=symbol, companyName=c.name, sector=c.sector, ceo=c.ceo, city=c.city)
 
     def statements(self, symbol: str, limit: int, quarterly: bool = False) -> dict:
-        "Statements, latest first."
+        "Return statements, latest first."
         self.company(symbol)
         return dict(symbol=symbol, statements=[_row(s) for s in self.world.statements(symbol, quarterly)[:limit]])
 
     def search(self, query: str) -> dict:
-        "The two companies that fit best."
+        "Return the two companies that fit best."
         found = self.world.search(query, 2)
         if not found:
             raise _nothing(query)
         return dict(results=[dict(symbol=c.symbol, name=c.name) for c in found])
 
     def movers(self, best: bool) -> dict:
-        "The three largest gains, or losses, of the last day in per cent."
+        "Return the three largest gains, or losses, of the last day in per cent."
         ranked = self.world.movers if best else self.world.movers[::-1]
         return dict(results=[dict(symbol=s, change=p) for s, p in ranked[:3]])
 
     def news(self, symbol: str, limit: int) -> dict:
-        "Headlines with the closing prices of the latest months, latest first."
+        "Return headlines with the closing prices of the latest months, latest first."
         self.company(symbol)
         bars = self.world.bars(symbol)
         ends = [b for a, b in zip(bars[1:], bars) if a.day[:7] != b.day[:7]]
@@ -116,7 +116,7 @@ class FmpClient:
         path: str,  # under the base URL
         **query: str | int,  # query parameters
     ) -> list[dict]:
-        "The API's list at a path; empty if a query finds nothing."
+        "Return the API's list at a path; empty if a query finds nothing."
         response = self.http.get(path, params=query)
         try:
             self.service.check(response.status_code, response.headers, response.text)
@@ -146,7 +146,7 @@ class LiveMarket:
     client: FmpClient  # or another object with `rows`
 
     def first(self, path: str, symbol: str) -> dict:
-        "The one row about a symbol."
+        "Return the one row about a symbol."
         rows = self.client.rows(path, symbol=symbol)
         if not rows:
             raise _unknown(symbol)
@@ -196,7 +196,7 @@ _MOVERS = shape(results=[shape(symbol=str, change=float)])
 
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
-    "The tools of a market; `ask` turns its answers and errors into tool results."
+    "Return the tools of a market; `ask` turns its answers and errors into tool results."
     tools = []
 
     @tool(tools, shape(symbol=str, price=float, change=float, volume=int), symbol=_SYMBOL)
@@ -257,7 +257,7 @@ def make_server(
     base_url: str = "",  # of the real service; empty: the usual one
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
-    "The fmp server over the embedded world, or live."
+    "Return the fmp server over the embedded world, or live."
     if not live:
         return server_of("fmp", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("FMP_API_KEY", timeout)

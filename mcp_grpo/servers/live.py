@@ -55,7 +55,7 @@ async def ask_world(
     answer: Callable[..., dict],  # gives the result, or raises `Refused`
     *args,  # its arguments
 ) -> CallToolResult:
-    "The tool result of `answer(*args)`."
+    "Return the tool result of `answer(*args)`."
     try:
         return reply(answer(*args))
     except Refused as e:
@@ -65,7 +65,7 @@ async def ask_world(
 def _api_key(
     variable: str,  # name of the environment variable
 ) -> str:
-    "The key of a service; raises `Failed` if it is not set."
+    "Return the key of a service. Raises `Failed` if it is not set."
     from mcp_grpo.config import load_dotenv
 
     if variable not in os.environ:
@@ -80,7 +80,7 @@ def _api_key(
 def client_package(
     module: str,  # to import
 ) -> ModuleType:
-    "The module of a live service's client; raises `Failed` if it is not installed."
+    "Return the module of a live service's client. Raises `Failed` if it is not installed."
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -90,7 +90,7 @@ def client_package(
 def _words_of(
     body: str,  # the body of an error response
 ) -> str:  # at most 200 characters; empty if there is no message
-    "The message in a service's error response."
+    "Return the message in a service's error response."
     try:
         found = json.loads(body)
     except ValueError:
@@ -101,7 +101,7 @@ def _words_of(
 
 # %% ../../nbs/03_servers/01_live.ipynb #fa1db5b0
 def _fault_of(error: BaseException | None) -> str:
-    "The fault behind a client's exception: `timeout` if one is among its causes, else `transport`."
+    "Return the fault behind a client's exception: `timeout` if one is among its causes, else `transport`."
     while error is not None:
         if "timeout" in type(error).__name__.lower():
             return "timeout"
@@ -160,7 +160,7 @@ class Service:
         answer: Callable[..., dict],  # gives the result, or raises; it may block
         *args,  # its arguments
     ) -> CallToolResult:
-        "The tool result of `answer(*args)`, run in a thread."
+        "Return the tool result of `answer(*args)`, run in a thread."
         from anyio import fail_after, to_thread
 
         try:
@@ -181,7 +181,7 @@ def server_of(
     tools: list[Tool],  # made with `tool`
     live: bool,  # whether a real service answers
 ) -> MCPServer:
-    "A server of these tools; it says that its data is synthetic unless it is live."
+    "Return a server of these tools; it says that its data is synthetic unless it is live."
     if live:
         for t in tools:
             t.description = re.sub(r" \(synthetic \w+\)", "", t.description)

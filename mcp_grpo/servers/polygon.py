@@ -49,7 +49,7 @@ def _unknown(ticker: str) -> Refused:
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #1322312a
 def _spans_of(day: str) -> dict[str, Any]:
-    "Each kind of timespan -> the span that the day is in."
+    "Return the span that the day is in, for each kind of timespan."
     year, month = day[:4], int(day[5:7])
     return dict(
         day=day,
@@ -65,7 +65,7 @@ _TIMESPANS = tuple(_SPANS[0])
 
 
 def _starts_of(timespan: str) -> list[int]:
-    "The indices of the first days of all spans but the first."
+    "Return the indices of the first days of all spans but the first."
     return [i for i, (day, after) in enumerate(pairwise(_SPANS), 1) if day[timespan] != after[timespan]]
 
 
@@ -73,7 +73,7 @@ _STARTS = {timespan: _starts_of(timespan) for timespan in _TIMESPANS}
 
 
 def _bar(days: tuple[Bar, ...]) -> dict:
-    "One bar for several days."
+    "Return one bar for several days."
     day, o, h, l, c, v = days[0]
     if len(days) > 1:
         h, l, c, v = max(d.high for d in days), min(d.low for d in days), days[-1].close, sum(d.volume for d in days)
@@ -87,7 +87,7 @@ class SyntheticMarket:
     world: World
 
     def company(self, ticker: str) -> Company:
-        "The company of a ticker; raises `Refused` if it is not listed."
+        "Return the company of a ticker. Raises `Refused` if it is not listed."
         if ticker not in self.world.by_symbol:
             raise _unknown(ticker)
         return self.world.by_symbol[ticker]
@@ -133,7 +133,7 @@ class SyntheticMarket:
         return dict(ticker=ticker, name=c.name, sector=c.sector, city=c.city, employees=c.employees)
 
     def news(self, ticker: str, limit: int) -> dict:
-        "Headlines on a ticker's largest daily moves, latest first."
+        "Return headlines on a ticker's largest daily moves, latest first."
         company = self.company(ticker)
         biggest = sorted(self.world.moves(ticker)[:limit], key=lambda b: b.day, reverse=True)
         return dict(results=[dict(published=b.day, title=headline(company, b)) for b in biggest])
@@ -172,7 +172,7 @@ class PolygonClient:
         *args,  # its other arguments
         **how,
     ) -> dict:
-        "The JSON that a method of the client returns about a ticker."
+        "Return the JSON that a method of the client returns about a ticker."
         if not _TICKER.fullmatch(ticker):
             raise _unknown(ticker)
         try:
@@ -261,7 +261,7 @@ _RANGE = dict(
 
 
 def _tools_of(market: Market, ask: Ask) -> list[Tool]:
-    "The tools of a market; `ask` turns its answers and errors into tool results."
+    "Return the tools of a market; `ask` turns its answers and errors into tool results."
     tools = []
 
     @tool(tools, shape(ticker=str, price=float), ticker=TICKER)
@@ -333,7 +333,7 @@ def make_server(
     base_url: str = "",  # of the real service; empty: the usual one
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
-    "The polygon server over the embedded world, or live."
+    "Return the polygon server over the embedded world, or live."
     if not live:
         return server_of("polygon", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("POLYGON_API_KEY", timeout)

@@ -17,7 +17,7 @@ from .world import fail, reply, shape, tool
 
 # %% ../../nbs/03_servers/07_python.ipynb #534fbaff
 def _shorten(text: str, shown: int) -> tuple:
-    "The first `shown` characters of a text, and a note if there are more."
+    "Return the first `shown` characters of a text, and a note if there are more."
     return (text, "") if len(text) <= shown else (text[:shown], f"{len(text) - shown} characters are not shown.")
 
 
@@ -25,7 +25,7 @@ def _present(
     result: Result,  # of a call
     shown: int,  # characters of each text at most
 ) -> dict:  # stdout, and value, error and note unless empty
-    "A call's result, as the model sees it."
+    "Return a call's result, as the model sees it."
     stdout, cut = _shorten(result.stdout, shown)
     value, value_cut = _shorten(result.value, shown)
     error = result.error if len(result.error) <= shown else "..." + result.error[-shown:]
@@ -34,7 +34,7 @@ def _present(
 
 # %% ../../nbs/03_servers/07_python.ipynb #f74ebb28
 def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
-    "This connection's own interpreter; it starts with the first call."
+    "Return this connection's own interpreter; it starts with the first call."
     connection = ctx.session._connection
     if "interpreter" not in connection.state:
         connection.state["interpreter"] = Interpreter(box)
@@ -58,7 +58,7 @@ def _open_sandbox(
     limits: Limits = Limits(),  # of an episode and of a call
     unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
 ) -> Sandbox:
-    "The sandbox of this process, started on first use. Raises `SandboxError` if no sandbox works here."
+    "Return the sandbox of this process, started on first use. Raises `SandboxError` if no sandbox works here."
     return Sandbox(limits=limits, unsafe_no_sandbox=unsafe_no_sandbox).start()
 
 
@@ -70,7 +70,7 @@ def make_server(
     shown: int = 4000,  # characters of output, value and traceback that the model sees
     unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
 ) -> MCPServer:
-    "The python server, with one interpreter per session. Raises `SandboxError` if no sandbox works here."
+    "Return the python server, with one interpreter per session. Raises `SandboxError` if no sandbox works here."
     box, tools = _open_sandbox(unsafe_no_sandbox=unsafe_no_sandbox), []
 
     @tool(tools, _RETURNS, code="Python source")

@@ -59,7 +59,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        "Whether only this machine reaches it."
+        "Return whether only this machine reaches it."
         if self.host == "localhost":
             return True
         try:
@@ -69,16 +69,16 @@ class Address:
 
     @property
     def url_host(self) -> str:
-        "The host as written in a URL."
+        "Return the host as written in a URL."
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        "The names that a request's `Host` may have, with any port."
+        "Return the names that a request's `Host` may have, with any port."
         return (*_LOOPBACK, *self.names, *((self.url_host,) if self.is_loopback else ()))
 
     def listen(self) -> socket.socket:
-        "The socket to serve on."
+        "Open the socket to serve on."
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
             return socket.create_server((self.host, self.port), family=family)
@@ -92,7 +92,8 @@ class Address:
 def _token_of(
     environment: Mapping[str, str],  # environment variables
 ) -> tuple[str, bool]:  # the token, and whether it is a new one
-    "The token that clients must send: the variable's, or a new random one. Raises `ServeError` if it is too short."
+    """Return the token that clients must send: the variable's, or a new random one. Raises `ServeError` if it is too
+    short."""
     given = environment.get(_TOKEN)
     if given is None:
         return secrets.token_urlsafe(24), True
@@ -102,7 +103,7 @@ def _token_of(
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f175f43c
 def _security(hosts: tuple[str, ...]) -> "TransportSecuritySettings":
-    "Settings of the SDK: a request's `Host` and `Origin` must be one of these hosts, with any port."
+    "Return settings of the SDK: a request's `Host` and `Origin` must be one of these hosts, with any port."
     from mcp.server.transport_security import TransportSecuritySettings
 
     names = [*hosts, *(f"{host}:*" for host in hosts)]
@@ -137,7 +138,7 @@ def http_app(
     token: str,  # what clients must send
     hosts: tuple[str, ...] = _LOOPBACK,  # allowed names in `Host` and `Origin`
 ) -> TokenGuard:  # an ASGI app that serves /mcp
-    "A server over streamable HTTP."
+    "Return a server over streamable HTTP."
     sdk_app = server.streamable_http_app(
         json_response=True,
         transport_security=_security(hosts),
@@ -155,7 +156,7 @@ _REQUEST_SECONDS = (
 def _timed_protocol(
     seconds: float = _REQUEST_SECONDS,
 ) -> type:  # for `uvicorn.Config(http=...)`
-    "An HTTP protocol of uvicorn that closes a connection whose request does not arrive in time."
+    "Return an HTTP protocol of uvicorn that closes a connection whose request does not arrive in time."
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -193,7 +194,7 @@ async def _serve_http(
     server: MCPServer,
     address: Address,  # where it listens
 ) -> None:
-    "Serve over HTTP until stopped; prints the address, and the token if it is a new one."
+    "Serve over HTTP until stopped; print the address, and the token if it is a new one."
     import uvicorn
 
     token, new = _token_of(os.environ)
@@ -230,7 +231,7 @@ def make(
     tools: Sequence[str] = (),  # the only tools to offer; empty: all
     **options: bool | Sequence[str],  # options that only some servers have; empty ones are ignored
 ) -> MCPServer:
-    "A server with these options. Raises `ServeError` if it cannot be made."
+    "Return a server with these options. Raises `ServeError` if it cannot be made."
     if world_seed < 0:
         raise ServeError(f"world_seed should be 0 or more, not {world_seed}.")
     given = {name: value for name, value in options.items() if value}
@@ -245,7 +246,7 @@ def make(
 
 # %% ../../nbs/03_servers/02_serve.ipynb #2ba71b49
 def _names(text: str) -> tuple[str, ...]:
-    "The names in a comma-separated text."
+    "Return the names in a comma-separated text."
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
@@ -303,7 +304,7 @@ def run(
     server: str,  # the server's name
     argv: list[str] | None = None,  # command-line arguments; the process's own when None
 ) -> None:
-    "The command of `python -m mcp_grpo.servers.polygon`: `mcp-grpo serve polygon` with the same options."
+    "Run the command of `python -m mcp_grpo.servers.polygon`: `mcp-grpo serve polygon` with the same options."
     app = Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(serve)
     app([server, *(sys.argv[1:] if argv is None else argv)], prog_name="mcp-grpo serve")

@@ -29,7 +29,7 @@ _MAX_PAGE = 1000  # items in one answer
 
 
 def _checked_text(text: str) -> str:
-    "The text of a message; raises `SlackError` if it is empty or too long."
+    "Return the text of a message. Raises `SlackError` if it is empty or too long."
     if not text.strip():
         raise SlackError("no_text")
     if len(text) > _MAX_TEXT:
@@ -41,14 +41,14 @@ def _checked_limit(
     limit: int,  # as the caller gave it
     most: int = _MAX_PAGE,  # the largest page
 ) -> int:
-    "How many items to return at most; raises `SlackError` below 1."
+    "Return how many items to return at most. Raises `SlackError` below 1."
     if limit < 1:
         raise SlackError("invalid_limit")
     return min(limit, most)
 
 
 def _following(cursor: str) -> dict:
-    "The part of an answer with the cursor of the next page; empty on the last page."
+    "Return the part of an answer with the cursor of the next page; empty on the last page."
     return dict(response_metadata=dict(next_cursor=cursor)) if cursor else {}
 
 
@@ -58,7 +58,7 @@ def _page_of(
     limit: int,  # items at most
     cursor: str,  # from the answer before, or empty
 ) -> dict:
-    "Slack's answer with one page of the items, and a cursor if there are more."
+    "Return Slack's answer with one page of the items, and a cursor if there are more."
     first = int(cursor[3:]) if re.fullmatch(r"at:[1-9][0-9]{0,8}", cursor) else 0
     if cursor and not 0 < first < len(items):
         raise SlackError("invalid_cursor")
@@ -74,7 +74,7 @@ _NOT_JOINED = [
 
 
 def _means(ref: str, channel: dict) -> bool:
-    "Whether an id, a name or a #name refers to a channel."
+    "Return whether an id, a name or a #name refers to a channel."
     return ref == channel["id"] or ref.removeprefix("#") == channel["name"]
 
 
@@ -85,14 +85,14 @@ class Workspace:
         self.world, self.messages, self.clock = world, {c["id"]: [] for c in world.channels}, 0
 
     def channel(self, ref: str) -> str:
-        "The id of a channel given by id, by name or by #name."
+        "Return the id of a channel given by id, by name or by #name."
         for c in self.world.channels:
             if _means(ref, c):
                 return c["id"]
         raise SlackError("not_in_channel" if any(_means(ref, c) for c in _NOT_JOINED) else "channel_not_found")
 
     def message(self, channel: str, ts: str) -> dict:
-        "The message or reply with a time stamp."
+        "Return the message or reply with a time stamp."
         for m in self.messages[self.channel(channel)]:
             if m["ts"] == ts:
                 return m
@@ -113,19 +113,19 @@ class Workspace:
         return dict(ok=True, channel=channel_id, ts=message["ts"])
 
     def history(self, channel: str, limit: int, cursor: str = "") -> dict:
-        "The latest messages of a channel, newest first, without replies."
+        "Return the latest messages of a channel, newest first, without replies."
         top = [m for m in self.messages[self.channel(channel)] if "thread_ts" not in m]
         return _page_of("messages", top[::-1], limit, cursor)
 
     def replies(self, channel: str, ts: str, limit: int = _MAX_PAGE, cursor: str = "") -> dict:
-        "A message and the replies to it, oldest first."
+        "Return a message and the replies to it, oldest first."
         first, channel_id = self.message(channel, ts), self.channel(channel)
         return _page_of(
             "messages", [first] + [m for m in self.messages[channel_id] if m.get("thread_ts") == ts], limit, cursor
         )
 
     def react(self, channel: str, ts: str, reaction: str) -> dict:
-        "Add a reaction; raises `already_reacted` if the message has it."
+        "Add a reaction. Raises `already_reacted` if the message has it."
         reactions = self.message(channel, ts).setdefault("reactions", [])
         if reaction in reactions:
             raise SlackError("already_reacted")
@@ -133,18 +133,18 @@ class Workspace:
         return dict(ok=True)
 
     def channels(self, limit: int, cursor: str = "") -> dict:
-        "The public channels, with whether the bot is a member."
+        "Return the public channels, with whether the bot is a member."
         listed = [c | dict(is_member=True) for c in self.world.channels] + [
             c | dict(is_member=False) for c in _NOT_JOINED
         ]
         return _page_of("channels", listed, limit, cursor)
 
     def users(self, limit: int, cursor: str = "") -> dict:
-        "The users, and the bot itself."
+        "Return the users, and the bot itself."
         return _page_of("members", [*self.world.users, _BOT], limit, cursor)
 
     def profile(self, user_id: str) -> dict:
-        "Name and title of a user."
+        "Return name and title of a user."
         for u in (*self.world.users, _BOT):
             if u["id"] == user_id:
                 return dict(ok=True, profile=u)
@@ -155,7 +155,7 @@ def _workspace_of(
     world: World,  # its channels and users
     ctx: Context,  # of a tool call
 ) -> Workspace:
-    "The workspace of a call's connection; the connection's first call makes it."
+    "Return the workspace of a call's connection; the connection's first call makes it."
     state = ctx.session._connection.state
     if "workspace" not in state:
         state["workspace"] = Workspace(world)
@@ -175,7 +175,7 @@ class Slack(Protocol):
 
 # %% ../../nbs/03_servers/06_slack.ipynb #0e385635
 def _with(schema: dict, **fields) -> dict:
-    "The schema with additional optional fields."
+    "Return the schema with additional optional fields."
     return schema | dict(properties=schema["properties"] | shape(**fields)["properties"])
 
 
@@ -191,7 +191,7 @@ _WRITTEN = f"what to write, up to {_MAX_TEXT} characters"
 
 
 def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
-    "The tools; `slack_of` gives the source of a call, and `ask` turns its answers and errors into tool results."
+    "Return the tools; `slack_of` gives the source of a call, and `ask` turns its answers and errors into tool results."
     tools = []
 
     @tool(tools, _listed(channels=[shape(id=str, name=str, is_member=bool)]), **_PAGE)
@@ -242,7 +242,7 @@ def _tools_of(slack_of: Callable[[Context], Slack], ask: Ask) -> list[Tool]:
 def make_server(
     world_seed: int = 0,  # which synthetic world to serve
 ) -> MCPServer:
-    "The slack server over the embedded world, with one workspace per session."
+    "Return the slack server over the embedded world, with one workspace per session."
     return server_of("slack", _tools_of(partial(_workspace_of, open_world(world_seed)), ask_world), live=False)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #e1046328
@@ -263,7 +263,7 @@ _MODEL_ERRORS = frozenset(
 
 
 def _error_of(code: str, variable: str) -> Exception:
-    "The exception for one of Slack's error codes."
+    "Return the exception for one of Slack's error codes."
     if code in ("ratelimited", "rate_limited"):
         return Failed("too many calls", "rate_limit")
     if code in _KEY_ERRORS:
@@ -300,7 +300,7 @@ class SlackClient:
         method: str,  # of the API, such as conversations.history
         **given: str | int,  # its arguments
     ) -> dict:
-        "The answer of an API method."
+        "Return the answer of an API method."
         _not_in_training()
         from slack_sdk.errors import SlackApiError
 
@@ -313,7 +313,7 @@ class SlackClient:
 
 # %% ../../nbs/03_servers/06_slack.ipynb #8f6fe714
 def _live_message(m: dict) -> dict:
-    "A message in the shape of the embedded workspace."
+    "Return a message in the shape of the embedded workspace."
     shown = dict(ts=m["ts"], user=m.get("user") or m.get("bot_id") or "", text=html.unescape(m["text"]))
     if m.get("thread_ts", m["ts"]) != m["ts"]:
         shown["thread_ts"] = m["thread_ts"]
@@ -367,11 +367,11 @@ class LiveSlack:
             )
 
     def server(self) -> MCPServer:
-        "A server with the tools of the embedded one."
+        "Return a server with the tools of the embedded one."
         return server_of("slack", _tools_of(lambda ctx: self, self.service.ask), live=True)
 
     def joined(self) -> list[dict]:
-        "Id and name of each allowed channel, and whether the bot is a member; each is requested once."
+        "Return id and name of each allowed channel, and whether the bot is a member; each is requested once."
         for c in self.allowed:
             if c in self._asked:
                 continue
@@ -383,7 +383,7 @@ class LiveSlack:
         return list(self._asked.values())
 
     def channel(self, ref: str) -> str:
-        "The id of an allowed channel given by id, by name or by #name."
+        "Return the id of an allowed channel given by id, by name or by #name."
         if ref in self.allowed:
             return ref
         for c in self.joined():
@@ -394,7 +394,7 @@ class LiveSlack:
     def listed(
         self, kind: str, method: str, shown: Callable[[list], list], limit: int, cursor: str, **given: str
     ) -> dict:
-        "A page of a method's items, converted by `shown`, and the cursor of the next page."
+        "Return a page of a method's items, converted by `shown`, and the cursor of the next page."
         given |= dict(limit=_checked_limit(limit, 200)) | (dict(cursor=cursor) if cursor else {})
         found = self.client.call(method, **given)
         return {"ok": True, kind: shown(found[kind])} | _following(
@@ -439,7 +439,7 @@ def _command_server(
     teams: Sequence[str] = (),  # ids of the only teams it may use
     channels: Sequence[str] = (),  # ids of the only channels it may use
 ) -> MCPServer:
-    "The embedded server or the real Slack, for the command line only."
+    "Return the embedded server or the real Slack, for the command line only."
     return LiveSlack(teams, channels, live=True).server() if live else make_server(world_seed)
 
 # %% ../../nbs/03_servers/06_slack.ipynb #d4a768c2

@@ -29,7 +29,7 @@ _LITTLE = frozenset(
 
 
 def _query_words(query: str) -> list[str]:
-    "The distinct words of a query, lower case, in order."
+    "Return the distinct words of a query, lower case, in order."
     words = dict.fromkeys(re.findall(r"\w+", query.lower()))
     return ([w for w in words if w not in _LITTLE] or list(words))[:_MAX_WORDS]
 
@@ -53,12 +53,12 @@ class PageIndex:
         self.holders = lru_cache(4096)(self._holders)
 
     def _holders(self, word: str) -> int:
-        "How many pages contain a word, counted up to `_COMMON` + 1."
+        "Return how many pages contain a word, counted up to `_COMMON` + 1."
         counted = "SELECT count(*) FROM (SELECT 1 FROM pages WHERE pages MATCH ? LIMIT ?)"
         return self._db.execute(counted, (f'"{word}"', _COMMON + 1)).fetchone()[0]
 
     def _match(self, words: list[str]) -> str:
-        "An FTS5 query: any of the words, and at least one rare word if there are rare ones."
+        "Return an FTS5 query: any of the words, and at least one rare word if there are rare ones."
 
         def any_of(chosen: list[str]) -> str:
             return " OR ".join(f'"{word}"' for word in chosen)
@@ -72,7 +72,7 @@ class PageIndex:
         keep: Callable[[Page], bool] = lambda page: True,  # whether a page may be found
         limit: int = 5,  # pages at most
     ) -> list[tuple[Page, float]]:  # with the BM25 score, best first
-        "The pages that match the words."
+        "Return the pages that match the words."
         ranked = (
             self._db.execute(
                 "SELECT rowid, -bm25(pages, 25, 3, 1) AS score FROM pages WHERE pages MATCH ? "
@@ -88,7 +88,7 @@ class PageIndex:
 
 @lru_cache(maxsize=8)
 def _open_index(world_seed: int = 0) -> PageIndex:
-    "The index of world `world_seed`, built once per process."
+    "Return the index of world `world_seed`, built once per process."
     return PageIndex(open_world(world_seed))
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #ecbb662b
@@ -98,12 +98,12 @@ def _stems(words: list[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _sentences(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
-    "(sentence, its stems) of a text."
+    "Return the sentences of a text, each with its stems."
     return tuple((s, _stems(re.findall(r"\w+", s.lower()))) for s in re.split(r"(?<=\.) ", text))
 
 
 def _excerpt(page: Page, words: list[str]) -> str:
-    "The two sentences with the most of `words`."
+    "Return the two sentences with the most of `words`."
     sentences, stems = _sentences(page.text), _stems(words)
     shared = [-len(stems & own) for _, own in sentences]
     best = sorted(range(len(sentences)), key=shared.__getitem__)[:2]
@@ -111,7 +111,7 @@ def _excerpt(page: Page, words: list[str]) -> str:
 
 
 def _result(page: Page, score: float, words: list[str], whole: bool) -> dict:
-    "A search result, with the whole page if asked for."
+    "Return a search result, with the whole page if asked for."
     result = dict(title=page.title, url=page.url, content=_excerpt(page, words), score=round(score / (1 + score), 3))
     if page.published:
         result["published_date"] = page.published
@@ -123,7 +123,7 @@ _TIME_RANGES = dict(day=1, week=7, month=31, year=365)  # days before the world'
 
 
 def _on(url: str, domains: list[str]) -> bool:
-    "Whether an address is in one of the domains."
+    "Return whether an address is in one of the domains."
     host = url.split("/")[2]
     return any(host == d or host.endswith(f".{d}") for d in domains)
 
@@ -131,7 +131,7 @@ def _on(url: str, domains: list[str]) -> bool:
 def _filter(
     topic: str, time_range: str, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
 ) -> Callable[[Page], bool]:
-    "Page -> whether a search may find it."
+    "Return a function of a page: whether a search may find it."
     topics, include, exclude = _TOPICS[topic], [d.lower() for d in include], [d.lower() for d in exclude]
     since = str(date.fromisoformat(TRADING_DAYS[-1]) - timedelta(_TIME_RANGES[time_range])) if time_range else ""
     return lambda p: (
@@ -141,7 +141,7 @@ def _filter(
 
 @lru_cache(maxsize=1024)
 def _results(index: PageIndex, query: str, limit: int, whole: bool, *chosen) -> list[dict]:
-    "The results of a search; `chosen` are the arguments of `_filter`."
+    "Return the results of a search; `chosen` are the arguments of `_filter`."
     words = _query_words(query)
     return [_result(page, score, words, whole) for page, score in index.search(words, _filter(*chosen), limit)]
 
@@ -156,7 +156,7 @@ class Web(Protocol):
 
 
 def _extracted(found: list[dict], failed: list[dict]) -> dict:
-    "The result of an extraction."
+    "Return the result of an extraction."
     if not found:
         raise Refused(f"page not found: {failed[0]['url']}")
     return dict(results=found, failed_results=failed)
@@ -180,7 +180,7 @@ class SyntheticWeb:
         )
 
     def text(self, page: Page, depth: str) -> str:
-        "The text of a page; for an advanced extraction with the addresses of the pages it names."
+        "Return the text of a page; for an advanced extraction with the addresses of the pages it names."
         if depth == "basic":
             return page.text
         named = [
@@ -203,7 +203,7 @@ class SyntheticWeb:
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #e483ab50
 def _live_result(row: dict) -> dict:
-    "A search result of the real service; missing fields are left out."
+    "Return a search result of the real service; missing fields are left out."
     result = dict(title=row["title"], url=row["url"], content=row["content"], score=round(float(row["score"]), 3))
     return result | {field: row[field] for field in ("published_date", "raw_content") if row.get(field)}
 
@@ -276,7 +276,7 @@ def make_server(
     base_url: str = "",  # of the real service; empty: the usual one
     timeout: float = PATIENCE,  # seconds for a call of the real service
 ) -> MCPServer:
-    "The tavily server over the pages of the embedded world, or live."
+    "Return the tavily server over the pages of the embedded world, or live."
     service, tools = Service("TAVILY_API_KEY", timeout) if live else None, []
     web: Web = LiveWeb(service, base_url) if live else SyntheticWeb(_open_index(world_seed))
     ask = service.ask if live else ask_world

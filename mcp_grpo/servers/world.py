@@ -52,18 +52,18 @@ def invented_word(
     rng: random.Random,  # three draws per syllable
     syllables: int,  # how many
 ) -> str:  # capitalised
-    "A word of random syllables."
+    "Return a word of random syllables."
     parts = (rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables))
     return "".join(parts).capitalize()
 
 
 def _invented_name(rng: random.Random) -> str:
-    "First and last name of a person."
+    "Return the first and last name of a person."
     return f"{invented_word(rng, 2)} {invented_word(rng, 2)}"
 
 
 def _distinct(make: Callable[[], str], n: int, taken: set[str]) -> list[str]:
-    "`n` results of `make()` that are not yet in `taken`, to which they are added."
+    "Return `n` results of `make()` that are not yet in `taken`, to which they are added."
     found = []
     while len(found) < n:
         made = make()
@@ -105,7 +105,7 @@ def _symbol(rng: random.Random) -> str:
 
 
 def _companies(seed: int) -> tuple[list[Company], list[str]]:
-    "The companies of world `seed`, and the unlisted symbols, which no company has."
+    "Return the companies of world `seed`, and the unlisted symbols, which no company has."
     rng, words = random.Random(f"companies {seed}"), set()
     symbols = _distinct(lambda: _symbol(rng), _COMPANIES + 60, set())
     stems = _distinct(lambda: invented_word(rng, rng.choice((2, 2, 3))), _COMPANIES, words)
@@ -140,7 +140,7 @@ _HOLIDAYS = {
 
 
 def _trading_days(first: date, last: date) -> list[str]:
-    "ISO dates on which the invented exchange is open."
+    "Return the ISO dates on which the invented exchange is open."
     days = (first + timedelta(n) for n in range((last - first).days + 1))
     return [d.isoformat() for d in days if d.weekday() < 5 and d.isoformat() not in _HOLIDAYS]
 
@@ -151,7 +151,8 @@ ALL_DAYS = _EARLIER_DAYS + TRADING_DAYS
 
 # %% ../../nbs/03_servers/00_world.ipynb #a44e522c
 def _random_walk(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
-    "The factors of `n` nights and of `n` days, and the share by which high and low go beyond open and close: [n] each."
+    """Return the factors of `n` nights and of `n` days, and the share by which high and low go beyond open and close:
+    [n] each."""
     return rng.uniform(0.99, 1.01, n), rng.uniform(0.97, 1.031, n), rng.uniform(0, 0.01, n)
 
 
@@ -163,7 +164,7 @@ def _rows(opened: np.ndarray, close: np.ndarray, spread: np.ndarray) -> list[lis
 
 
 def _bars(seed: int, symbol: str) -> tuple[Bar, ...]:
-    "The bars of one symbol on `TRADING_DAYS`, oldest first."
+    "Return the bars of one symbol on `TRADING_DAYS`, oldest first."
     rng, n = np.random.default_rng([seed, *symbol.encode()]), len(TRADING_DAYS)
     overnight, daily, spread = _random_walk(rng, n)
     close = rng.uniform(8, 600) * np.cumprod(overnight * daily)
@@ -180,19 +181,20 @@ class StockSplit(NamedTuple):
 
 
 def _splits(seed: int, symbol: str) -> tuple[StockSplit, ...]:
-    "The share splits of one symbol, oldest first; most symbols have none."
+    "Return the share splits of one symbol, oldest first; most symbols have none."
     rng = random.Random(f"splits {seed} {symbol}")
     days = sorted(rng.sample(_EARLIER_DAYS[10:-10], rng.choices((0, 1, 2), (70, 25, 5))[0]))
     return tuple(StockSplit(day, rng.choice((2, 3, 4, 5))) for day in days)
 
 
 def _shares_today(splits: tuple[StockSplit, ...], day: str) -> int:
-    "How many of today's shares one share of `day` has become."
+    "Return how many of today's shares one share of `day` has become."
     return math.prod(s.ratio for s in splits if s.day > day)
 
 # %% ../../nbs/03_servers/00_world.ipynb #844acffe
 def _earlier_bars(seed: int, symbol: str, splits: tuple[StockSplit, ...], first_open: float) -> tuple[Bar, ...]:
-    "The bars of one symbol on `_EARLIER_DAYS`, with adjusted prices and volumes; their last close fits `first_open`."
+    """Return the bars of one symbol on `_EARLIER_DAYS`, with adjusted prices and volumes; their last close fits
+    `first_open`."""
     rng, n = np.random.default_rng([seed, 2024, *symbol.encode()]), len(_EARLIER_DAYS)
     overnight, daily, spread = _random_walk(rng, n)
     close = np.cumprod(overnight * daily)
@@ -203,7 +205,7 @@ def _earlier_bars(seed: int, symbol: str, splits: tuple[StockSplit, ...], first_
 
 
 def _as_traded(bar: Bar, shares: int) -> Bar:
-    "A bar with the prices and volume of its day, when one share stood for `shares` of today's."
+    "Return a bar with the prices and volume of its day, when one share stood for `shares` of today's."
     return Bar(bar.day, *(round(price * shares, 2) for price in bar[1:5]), bar.volume // shares)
 
 # %% ../../nbs/03_servers/00_world.ipynb #e27785fb
@@ -221,7 +223,7 @@ class Statement(NamedTuple):
 
 
 def _annual(seed: int, symbol: str) -> list[Statement]:
-    "The last five whole years, latest first."
+    "Return the last five whole years, latest first."
     rng, rows = random.Random(f"statements {seed} {symbol}"), []
     for year in range(2024, 2019, -1):
         revenue = rng.randrange(20, 9000) * 1_000_000
@@ -230,14 +232,14 @@ def _annual(seed: int, symbol: str) -> list[Statement]:
 
 
 def _parts(total: int, rng: random.Random) -> list[int]:
-    "Four whole numbers of about the same size that add up to `total`."
+    "Return four whole numbers of about the same size that add up to `total`."
     weights = [rng.uniform(0.8, 1.2) for _ in range(4)]
     parts = [round(total * w / sum(weights)) for w in weights[:3]]
     return [*parts, total - sum(parts)]
 
 
 def _quarterly(seed: int, symbol: str, years: list[Statement]) -> list[Statement]:
-    "The quarters of `years` and three of the year after them, latest first."
+    "Return the quarters of `years` and three of the year after them, latest first."
     rng, rows = random.Random(f"quarters {seed} {symbol}"), []
     for y in years:
         parts = zip(_parts(y.revenue, rng), _parts(y.income, rng))
@@ -283,7 +285,7 @@ class Background:
 
 # %% ../../nbs/03_servers/00_world.ipynb #4eced420
 def _places(seed: int, companies: list[Company]) -> dict[str, Place]:
-    "Town -> Place, for every town with a company."
+    "Return the place of every town with a company."
     rng, taken = random.Random(f"places {seed}"), {c.city for c in companies}
     regions = _distinct(lambda: invented_word(rng, 3), 8, taken)
     towns = dict.fromkeys(c.city for c in companies)
@@ -291,7 +293,7 @@ def _places(seed: int, companies: list[Company]) -> dict[str, Place]:
 
 
 def _backgrounds(seed: int, companies: list[Company]) -> dict[str, Background]:
-    "Symbol -> Background."
+    "Return the background of every symbol."
     rng, taken = random.Random(f"backgrounds {seed}"), {c.ceo for c in companies}
     names = iter(_distinct(lambda: _invented_name(rng), 2 * len(companies), taken))
     return {
@@ -306,7 +308,7 @@ def _backgrounds(seed: int, companies: list[Company]) -> dict[str, Background]:
 
 
 def _people(seed: int, companies: list[Company], backgrounds: dict[str, Background]) -> dict[str, Person]:
-    "Name -> Person, for every post that is not vacant."
+    "Return the person of every post that is not vacant, by name."
     rng, towns, people = random.Random(f"people {seed}"), sorted({c.city for c in companies}), {}
     for c in companies:
         for post, name in (("chief executive", c.ceo), ("finance chief", backgrounds[c.symbol].finance_chief)):
@@ -339,11 +341,11 @@ class Supply(NamedTuple):
     seller: str  # symbol
     buyer: str  # symbol
     goods: str
-    worth: int  # a year
+    worth: int  # per year
 
 
 def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statement]) -> list[Supply]:
-    "All supply relations, grouped by buyer, the largest first."
+    "Return all supply relations, grouped by buyer, the largest first."
     rng, found = random.Random(f"supplies {seed}"), []
     left = {symbol: year.revenue // 2 for symbol, year in last_year.items()}
     for buyer in companies:
@@ -361,7 +363,7 @@ def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statemen
 
 # %% ../../nbs/03_servers/00_world.ipynb #1f241f75
 def _workspace(seed: int) -> tuple[list[dict], list[dict]]:
-    "Channels and users of world `seed`, in the shape of Slack's objects."
+    "Return channels and users of world `seed`, in the shape of Slack's objects."
     rng = random.Random(f"workspace {seed}")
     channels = [
         dict(id=f"C{i + 1:03d}", name=name)
@@ -403,7 +405,7 @@ def _income(amount: int) -> str:
 
 
 def headline(company: Company, bar: Bar) -> str:
-    "The headline about one day's price."
+    "Return the headline about one day's price."
     return f"{company.name} {'rises' if bar.close > bar.open else 'falls'} to {bar.close}"
 
 # %% ../../nbs/03_servers/00_world.ipynb #e616e901
@@ -465,7 +467,7 @@ def _calendar_page() -> Page:
 
 # %% ../../nbs/03_servers/00_world.ipynb #e76ab2e1
 def _company_news(world: "World", c: Company, rng: random.Random) -> list[Page]:
-    "The news about one company."
+    "Return the news about one company."
     items = [
         (
             b.day,
@@ -525,17 +527,17 @@ class World:
 
     # Prices
     def bars(self, symbol: str) -> tuple[Bar, ...]:
-        "The bars of a listed symbol on `TRADING_DAYS`, oldest first."
+        "Return the bars of a listed symbol on `TRADING_DAYS`, oldest first."
         if symbol not in self._bars:
             self._bars[symbol] = _bars(self.seed, symbol)
         return self._bars[symbol]
 
     def splits(self, symbol: str) -> tuple[StockSplit, ...]:
-        "Share splits of a listed symbol, oldest first; all before `TRADING_DAYS`."
+        "Return the share splits of a listed symbol, oldest first; all before `TRADING_DAYS`."
         return _splits(self.seed, symbol)
 
     def history(self, symbol: str, adjusted: bool = True) -> tuple[Bar, ...]:
-        "The bars of a listed symbol on `ALL_DAYS`, oldest first, adjusted for splits or as they were traded."
+        "Return the bars of a listed symbol on `ALL_DAYS`, oldest first, adjusted for splits or as they were traded."
         if (symbol, adjusted) not in self._history:
             splits, days = self.splits(symbol), self.bars(symbol)
             earlier = _earlier_bars(self.seed, symbol, splits, days[0].open)
@@ -545,13 +547,13 @@ class World:
         return self._history[symbol, adjusted]
 
     def moves(self, symbol: str) -> list[Bar]:
-        "`bars` with the largest move from open to close first."
+        "Return `bars` with the largest move from open to close first."
         if symbol not in self._moves:
             self._moves[symbol] = sorted(self.bars(symbol), key=lambda b: -abs(100 * (b.close - b.open) / b.open))
         return self._moves[symbol]
 
     def quote(self, symbol: str) -> dict[str, float]:
-        "The last day's figures: price, previous close, change and volume."
+        "Return the last day's figures: price, previous close, change and volume."
         before, last = self.bars(symbol)[-2:]
         return dict(
             price=last.close, previous=before.close, change=round(last.close - before.close, 2), volume=last.volume
@@ -559,34 +561,34 @@ class World:
 
     @cached_property
     def movers(self) -> list[tuple[str, float]]:
-        "All symbols with their change of the last day in per cent, best first."
+        "Return all symbols with their change of the last day in per cent, best first."
         quotes = {c.symbol: self.quote(c.symbol) for c in self.companies}
         changes = [(symbol, round(100 * q["change"] / q["previous"], 2)) for symbol, q in quotes.items()]
         return sorted(changes, key=lambda m: -m[1])
 
     # Companies compared
     def market_cap(self, symbol: str) -> int:
-        "Last price times shares outstanding."
+        "Return the last price times shares outstanding."
         return round(self.quote(symbol)["price"] * self.by_symbol[symbol].shares)
 
     def largest(self, sector: str | None) -> list[Company]:
-        "The companies of a sector, the largest by market capitalisation first."
+        "Return the companies of a sector, the largest by market capitalisation first."
         return sorted((c for c in self.companies if c.sector == sector), key=lambda c: -self.market_cap(c.symbol))
 
     @cached_property
     def leaders(self) -> dict[str, str]:
-        "Sector -> symbol of its largest company."
+        "Return the symbol of the largest company of each sector."
         ranked = sorted(self.companies, key=lambda c: self.market_cap(c.symbol))
         return {c.sector: c.symbol for c in ranked}
 
     def peers(self, symbol: str, n: int = 3) -> list[str]:
-        "Symbols of the same sector with the nearest market capitalisation, nearest first."
+        "Return symbols of the same sector with the nearest market capitalisation, nearest first."
         sector, size = self.by_symbol[symbol].sector, self.market_cap(symbol)
         others = [c.symbol for c in self.companies if c.sector == sector and c.symbol != symbol]
         return sorted(others, key=lambda s: abs(self.market_cap(s) - size))[:n]
 
     def search(self, query: str, limit: int = 3) -> list[Company]:
-        "Companies with this symbol, with this text in their name, or of this sector (largest first)."
+        "Return companies with this symbol, with this text in their name, or of this sector (largest first)."
         words = " ".join(query.lower().split())
         hits = [c for c in self.companies if words and (words == c.symbol.lower() or words in c.name.lower())]
         hits.sort(key=lambda c: words != c.symbol.lower())
@@ -595,7 +597,7 @@ class World:
 
     # Behind a company
     def statements(self, symbol: str, quarterly: bool = False) -> list[Statement]:
-        "Income statements, latest first: five years, or their quarters and those of the current year."
+        "Return income statements, latest first: five years, or their quarters and those of the current year."
         years = _annual(self.seed, symbol)
         return _quarterly(self.seed, symbol, years) if quarterly else years
 
@@ -624,7 +626,7 @@ class World:
     # Pages and news
     @cached_property
     def pages(self) -> list[Page]:
-        "All pages without a date."
+        "Return all pages without a date."
         found = [_calendar_page()]
         found += [_sector_page(self, sector) for sector in _SECTORS]
         found += [_company_page(self, c) for c in self.companies]
@@ -633,7 +635,7 @@ class World:
 
     @cached_property
     def news(self) -> list[Page]:
-        "Dated pages, latest first."
+        "Return dated pages, latest first."
         rng, found = random.Random(f"news {self.seed}"), []
         for c in self.companies:
             found += _company_news(self, c, rng)
@@ -642,12 +644,12 @@ class World:
 # %% ../../nbs/03_servers/00_world.ipynb #4825d18d
 @lru_cache(maxsize=8)
 def open_world(seed: int = 0) -> World:
-    "World `seed`, built once per process."
+    "Return world `seed`, built once per process."
     return World(seed)
 
 # %% ../../nbs/03_servers/00_world.ipynb #28de95c0
 def reply(data: dict) -> "CallToolResult":
-    "A tool result holding `data`, as compact JSON text and as structured content."
+    "Return a tool result holding `data`, as compact JSON text and as structured content."
     from mcp.types import CallToolResult, TextContent
 
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -655,7 +657,7 @@ def reply(data: dict) -> "CallToolResult":
 
 
 def refuse(message: str) -> "CallToolResult":
-    "A tool result that tells the model its mistake, in one sentence."
+    "Return a tool result that tells the model its mistake, in one sentence."
     from mcp.types import CallToolResult, TextContent
 
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
@@ -666,7 +668,7 @@ def fail(
     fault: str = "transport",  # timeout | crash | rate_limit | transport | too_large
     retry_after: float | None = None,  # seconds to wait before another try
 ) -> "CallToolResult":
-    "A tool result that tells the client of a fault of the infrastructure."
+    "Return a tool result that tells the client of a fault of the infrastructure."
     from mcp.types import CallToolResult, TextContent
 
     details = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
@@ -677,7 +679,7 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def _schema(kind: type | UnionType | list | dict) -> dict:
-    "The JSON schema of a type, of a union of types, of [what a list holds], or a schema as it is."
+    "Return the JSON schema of a type, of a union of types, of [what a list holds], or a schema as it is."
     if isinstance(kind, dict):
         return kind
     if isinstance(kind, list):
@@ -688,7 +690,7 @@ def _schema(kind: type | UnionType | list | dict) -> dict:
 def shape(
     **fields: type | UnionType | list | dict,  # name -> type, union, [what a list holds], or a schema
 ) -> dict:
-    "The JSON schema of an object with exactly these fields."
+    "Return the JSON schema of an object with exactly these fields."
     return {
         "type": "object",
         "properties": {name: _schema(kind) for name, kind in fields.items()},
@@ -702,7 +704,7 @@ def tool(
     returns: dict,  # JSON schema of the structured result
     **about: str | dict,  # argument -> what its schema says besides the type: a description, or a dict
 ) -> Callable:
-    "A decorator that makes a function a tool with strict schemas."
+    "Return a decorator that makes a function a tool with strict schemas."
 
     def add(fn: Callable) -> Callable:
         from mcp.server.mcpserver.tools import Tool

@@ -26,7 +26,7 @@ _DEATH_SIGNAL, _SUBREAPER = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 @lru_cache(None)
 def _prctl() -> Callable:
-    "The system call prctl as a function of option and value; does nothing on other systems."
+    "Return the system call prctl as a function of option and value; does nothing on other systems."
     try:
         import ctypes
 
@@ -94,7 +94,7 @@ def _run_main(kind: str, target: str) -> None:
 
 
 def _exit_status(error: BaseException) -> int:
-    "The exit status that Python gives an uncaught exception; prints it as Python would."
+    "Return the exit status that Python gives an uncaught exception, and print the exception as Python would."
     if isinstance(error, SystemExit):
         if error.code is None:
             return 0
@@ -107,7 +107,7 @@ def _exit_status(error: BaseException) -> int:
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #4856af8b
 def _run_python(kind: str, target: str, argv: list, unbuffered: bool) -> int:
-    "Run a Python program to its end; returns its exit status."
+    "Run a Python program to its end and return its exit status."
     _reset_interpreter(unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")))
     sys.argv = ["-c" if kind == "code" else target, *argv]
     status = 0
@@ -126,7 +126,7 @@ def _run_python(kind: str, target: str, argv: list, unbuffered: bool) -> int:
 
 
 def _run_child(request: dict, files: list, parent: int) -> None:
-    "What a forked child does; never returns."
+    "Run a forked child; never return."
     status = 127
     try:
         _detach(request, files, parent)
@@ -141,7 +141,7 @@ def _run_child(request: dict, files: list, parent: int) -> None:
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #aabd3c03
 def _children() -> list:
-    "The process ids of this process's children; empty without a /proc file system."
+    "Return the process ids of this process's children; empty without a /proc file system."
     me = os.getpid()
     with suppress(OSError), open(f"/proc/{me}/task/{me}/children") as f:
         return [int(pid) for pid in f.read().split()]
@@ -170,7 +170,7 @@ class _Zygote:
         self.servers = {}  # process id -> {"start": id of the request, "folder": a folder to remove with the server}
 
     def serve(self) -> tuple:
-        "Serve requests until the owner has ended; returns only in a forked child, with the arguments of `_run_child`."
+        "Serve requests until the owner has ended; return only in a forked child, with the arguments of `_run_child`."
         rest, files = b"", []
         woken, wake = socket.socketpair()
         for end in (woken, wake):
@@ -257,7 +257,7 @@ class _Zygote:
 def main(
     argv: list,  # file number of the socket, then modules to import
 ) -> None:
-    "The fork server's program; never returns."
+    "Run the fork server; never return."
     link = socket.socket(fileno=int(argv[0]))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _prctl()(_SUBREAPER, 1)
@@ -349,7 +349,7 @@ class ForkServer:
             os.close(self._link.detach())
 
     def _write(self) -> None:
-        "The body of the writing thread."
+        "Send the queued requests: the body of the writing thread."
         for message, files in iter(self._outbox.get, None):
             data = json.dumps(message).encode() + b"\n"
             with suppress(OSError):
@@ -359,7 +359,7 @@ class ForkServer:
                 os.close(file)
 
     def _read(self) -> None:
-        "The body of the reading thread."
+        "Pass replies to their requesters: the body of the reading thread."
         with suppress(OSError), self._link.makefile("rb") as replies:
             for reply in map(json.loads, replies):
                 if "ready" in reply:
@@ -397,7 +397,7 @@ def fork_server(
     modules: tuple = (),  # modules to preload; none for programs that are not Python
     env: dict | None = None,  # environment of the interpreter when it starts
 ) -> ForkServer:
-    "The fork server with these properties, started if necessary. Raises `ForkServerError` if it cannot run."
+    "Return the fork server with these properties, started if necessary. Raises `ForkServerError` if it cannot run."
     key = (interpreter, tuple(modules), tuple(sorted((env or {}).items())))
     with _guard:
         _watch_process()
@@ -466,7 +466,7 @@ def _is_python(path: str) -> bool:
 
 
 def _shebang(program: str, path: str) -> str:
-    "The interpreter named in the first line of a console script; empty if it is not Python."
+    "Return the interpreter named in the first line of a console script; empty if it is not Python."
     try:
         with open(program, "rb") as f:
             words = f.readline(512).decode(errors="replace").split()
@@ -483,7 +483,7 @@ def python_command(
     env: dict,  # its environment
     cwd: str,  # its working folder
 ) -> tuple | None:  # the interpreter and (module|script|code, target, argv, unbuffered); None if it is not plain Python
-    "How a fork server can run a command without executing it."
+    "Return how a fork server can run a command without executing it."
     folders = env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH") else []
     if any(k.startswith("PYTHON") and k not in _LATER for k in env) or not all(map(os.path.isabs, folders)):
         return None
@@ -501,7 +501,7 @@ def python_command(
 def start_environment(
     env: dict,  # of a server
 ) -> dict:  # the part that an interpreter reads when it starts
-    "The environment of the fork server of a Python server."
+    "Return the environment of the fork server of a Python server."
     return {name: env[name] for name in _AT_START if name in env}
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #4db2a659

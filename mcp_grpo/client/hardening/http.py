@@ -29,7 +29,7 @@ FAULT_OF_CODE = {_RATE_LIMITED: "rate_limit", TOO_LARGE: "too_large", _NO_ANSWER
 
 
 def _sent(request: httpx2.Request) -> dict:
-    "The JSON-RPC message in an HTTP request; empty if there is none."
+    "Return the JSON-RPC message in an HTTP request; empty if there is none."
     try:
         message = json.loads(request.content)
     except (ValueError, httpx2.StreamError):
@@ -38,13 +38,13 @@ def _sent(request: httpx2.Request) -> dict:
 
 
 def _request_id(request: httpx2.Request) -> Any:
-    "The id of the JSON-RPC request in an HTTP request, or None."
+    "Return the id of the JSON-RPC request in an HTTP request, or None."
     return _sent(request).get("id")
 
 
 def _wants_no_answer(request: httpx2.Request) -> bool:
-    """Whether the session can go on before this POST is answered: a notification after the handshake, or our answer to
-    the server."""
+    """Return whether the session can go on before this POST is answered: a notification after the handshake, or our
+    answer to the server."""
     message = _sent(request)
     return (
         bool(message)
@@ -54,14 +54,14 @@ def _wants_no_answer(request: httpx2.Request) -> bool:
 
 
 def _error_body(request: httpx2.Request, code: int, message: str) -> bytes:
-    "The JSON-RPC error that ends a request."
+    "Return the JSON-RPC error that ends a request."
     return json.dumps(
         {"jsonrpc": "2.0", "id": _request_id(request), "error": {"code": code, "message": message}}
     ).encode()
 
 
 def _error_response(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
-    "A response with the JSON-RPC error that ends a request."
+    "Return a response with the JSON-RPC error that ends a request."
     return httpx2.Response(
         200, headers={"content-type": "application/json"}, content=_error_body(request, code, message), request=request
     )
@@ -71,7 +71,7 @@ def _refusal_seconds(
     response: httpx2.Response,
     attempt: int,  # how often this request was refused before
 ) -> float | None:  # None if the server did not refuse
-    "Seconds to wait before a refused request is sent again."
+    "Return the seconds to wait before a refused request is sent again."
     header = response.headers.get("retry-after")
     if response.status_code != 429 and (response.status_code != 503 or header is None):
         return None
@@ -84,7 +84,7 @@ _ABOUT_THE_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND)
 
 
 def _no_answer(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
-    "Code and reason if the head of a response shows that it cannot be the answer to a call."
+    "Return code and reason if the head of a response shows that it cannot be the answer to a call."
     kind, status = response.headers.get("content-type", "").lower(), response.status_code
     if status == 404 and "mcp-session-id" in request.headers:
         return NO_SESSION, "the server does not know this session any more"
@@ -94,7 +94,7 @@ def _no_answer(response: httpx2.Response, request: httpx2.Request) -> tuple[int,
 
 
 def _no_message(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
-    "Code and reason if the body that came with an error status is not the answer to a call."
+    "Return code and reason if the body that came with an error status is not the answer to a call."
     if response.status_code < 400 or _request_id(request) is None:
         return None
     try:
@@ -116,12 +116,12 @@ _PACE = 0.005  # seconds after each message of a server's own that comes in a st
 
 
 def _whole_events(data: bytearray, start: int) -> int:
-    "Where the last event that is complete ends, looked for from `start` on; 0 if there is none."
+    "Return where the last event that is complete ends, looked for from `start` on; 0 if there is none."
     return max((found + len(mark) for mark in _EVENT_ENDS if (found := data.rfind(mark, start)) >= 0), default=0)
 
 
 def _single_events(data: bytes) -> Iterator[bytes]:
-    "Complete events one by one."
+    "Yield complete events one by one."
     marks, start = [mark for mark in _EVENT_ENDS if mark in data], 0
     while ends := [found + len(mark) for mark in marks if (found := data.find(mark, start)) >= 0]:
         yield data[start : min(ends)]
@@ -167,7 +167,7 @@ class _BoundedEvents(httpx2.AsyncByteStream):
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #2c39f4af
 async def _bounded_body(response: httpx2.Response, limit: int) -> bytes | None:
-    "The body of a response, or None if it is longer than the limit."
+    "Return the body of a response, or None if it is longer than the limit."
     size, kept = 0, []
     try:
         async with aclosing(response.aiter_bytes()) as parts:
@@ -182,7 +182,7 @@ async def _bounded_body(response: httpx2.Response, limit: int) -> bytes | None:
 
 
 async def _bounded_response(response: httpx2.Response, request: httpx2.Request, limit: int) -> httpx2.Response:
-    "A response with at most `limit` bytes and `MOST_VALUES` values; a longer answer is replaced by an error."
+    "Return a response with at most `limit` bytes and `MOST_VALUES` values; a longer answer is replaced by an error."
     reason = f"the answer is longer than {limit:,} bytes, or holds more than {MOST_VALUES:,} values"
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         error = (
@@ -209,7 +209,7 @@ _ssl_context = functools.cache(httpx2.create_ssl_context)
 
 
 def _proxy(url: str) -> str | None:
-    "The proxy for an address, according to the environment."
+    "Return the proxy for an address, according to the environment."
     parts, proxies = urlsplit(url), urllib.request.getproxies()
     if urllib.request.proxy_bypass(parts.hostname or ""):
         return None
@@ -235,8 +235,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._notes: set[asyncio.Task] = set()  # on their way
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and return a bounded response; what needs no answer is sent in the background, and a call
-        always gets one."""
+        """Send a request and return a bounded response; a message that needs no answer is sent in the background, and a
+        call always gets one."""
         if request.method != "POST":
             return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
         if _wants_no_answer(request):
@@ -252,7 +252,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             return _error_response(request, _NO_ANSWER, f"{type(error).__name__}: {error}")
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        "The bounded response to a message, or the error that replaces it."
+        "Return the bounded response to a message, or the error that replaces it."
         response = await self._send_until_accepted(request)
         if refused := _no_answer(response, request):
             await response.aclose()
@@ -302,7 +302,7 @@ def http_client(
     spec: ServerSpec,  # of an HTTP server
     gate: Gate,  # the server's
 ) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client`
-    "An HTTP client that bounds every answer."
+    "Return an HTTP client that bounds every answer."
     library = logging.getLogger("httpx2")
     if library.level == logging.NOTSET:
         library.setLevel(logging.WARNING)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 def result_size(
     result: Any,  # a JSON value or one of the SDK's objects, such as a `CallToolResult`
 ) -> int:  # characters of all strings in it, and eight for every other value
-    "The approximate size of a result, to be compared with a limit."
+    "Return the approximate size of a result, to be compared with a limit."
     size, rest = 0, [result]
     for value in rest:  # which grows meanwhile
         if isinstance(value, (str, bytes)):
@@ -47,8 +47,8 @@ def too_many_values(
     data: bytes,  # JSON, perhaps broken; or events with JSON in them
     most: int = MOST_VALUES,
 ) -> bool:
-    """Whether JSON holds more values and keys than allowed; takes a few hundredths of a second for 4 MB, whatever is in
-    it."""
+    """Return whether JSON holds more values and keys than allowed; takes a few hundredths of a second for 4 MB,
+    whatever is in it."""
     if _punctuation(data) <= most:
         return False
     data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -56,7 +56,7 @@ def too_many_values(
 
 # %% ../../../nbs/01_client/01_hardening/01_limits.ipynb #9db98e01
 def _named(value: Any) -> Any:
-    "The value with numbers that are not finite as texts."
+    "Return the value with numbers that are not finite as texts."
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -70,7 +70,7 @@ _strict = json.JSONEncoder(allow_nan=False)
 def finite(
     value: Any,  # a JSON value as Python's parsers read it
 ) -> Any:  # the same object if all its numbers are finite
-    "The value with the texts `NaN`, `Infinity` and `-Infinity` for numbers that JSON does not have."
+    "Return the value with the texts `NaN`, `Infinity` and `-Infinity` for numbers that JSON does not have."
     if value is None:
         return value
     try:

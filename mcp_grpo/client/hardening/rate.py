@@ -16,7 +16,7 @@ from ..spec import ServerSpec
 
 # %% ../../../nbs/01_client/01_hardening/04_rate.ipynb #cfc6dd6b
 class Bucket:
-    "A token bucket: `rate` tokens a second, at most one second's worth; with rate 0 there is always a token."
+    "A token bucket: `rate` tokens per second, at most those of one second; with rate 0 there is always a token."
 
     def __init__(self, rate: float):
         self.rate = rate
@@ -24,7 +24,7 @@ class Bucket:
         self._at = -math.inf  # when the tokens were last counted
 
     def wait(self, now: float) -> float:
-        "Seconds until a token is available."
+        "Return the seconds until a token is available."
         if not self.rate:
             return 0.0
         self._tokens, self._at = min(self._most, self._tokens + self.rate * (now - self._at)), max(now, self._at)
@@ -46,7 +46,7 @@ class Pause:
 
     @property
     def left(self) -> float:
-        "Seconds until it is over; 0 if there is none."
+        "Return the seconds until it is over; 0 if there is none."
         return max(0.0, self.until - time.monotonic())
 
     def extend(
@@ -94,14 +94,14 @@ def backoff(
     attempt: int,  # 0 for the first repetition
     rng: Any = random,  # has `uniform`
 ) -> float:  # seconds, between half and all of 0.25 * 2**attempt, 8 at most
-    "How long to wait before a call is made again: exponential backoff with jitter."
+    "Return how long to wait before a call is made again: exponential backoff with jitter."
     return rng.uniform(0.5, 1) * min(8.0, 0.25 * 2 ** min(attempt, 10))
 
 # %% ../../../nbs/01_client/01_hardening/04_rate.ipynb #4e6df538
 def retry_after_seconds(
     header: str | None,  # the value of a Retry-After header: seconds or an HTTP date
 ) -> float | None:  # None if there is no header, or it cannot be read
-    "Seconds to wait according to a Retry-After header."
+    "Return the seconds to wait according to a Retry-After header."
     try:
         seconds = float(header)
     except (TypeError, ValueError):

@@ -38,7 +38,7 @@ _work: ContextVar[_Work] = ContextVar("the running check")
 
 
 def _counted(check: Callable) -> Callable:
-    "A keyword that costs steps."
+    "Return a keyword that costs steps."
 
     def run(validator, value, instance, schema):
         work = _work.get()
@@ -51,13 +51,13 @@ def _counted(check: Callable) -> Callable:
 
 
 def _undecided(*_) -> tuple:
-    "A skipped keyword: it reports no error."
+    "Return a skipped keyword: it reports no error."
     _work.get().undecided += 1
     return ()
 
 # %% ../../../nbs/01_client/01_hardening/02_schema.ipynb #84abf12a
 def _lenient(check: Callable) -> Callable:
-    "A keyword that reports errors only if nothing below it was undecided."
+    "Return a keyword that reports errors only if nothing below it was undecided."
 
     def run(validator, value, instance, schema):
         work = _work.get()
@@ -68,7 +68,7 @@ def _lenient(check: Callable) -> Callable:
 
 
 def _unless(undecided: Callable, check: Callable) -> Callable:
-    "A keyword that is skipped where `undecided(instance, schema)` holds."
+    "Return a keyword that is skipped where `undecided(instance, schema)` holds."
     return lambda validator, value, instance, schema: (_undecided if undecided(instance, schema) else check)(
         validator, value, instance, schema
     )
@@ -80,8 +80,8 @@ _NEGATING = ("not", "oneOf", "if", "contains")
 
 @functools.cache
 def _bounded_kind(kind: type) -> type:
-    """A jsonschema validator class without regular expressions, changes of dialect, remote references and unbounded
-    work."""
+    """Return a jsonschema validator class without regular expressions, changes of dialect, remote references and
+    unbounded work."""
     import attrs
     from jsonschema.validators import create
 
@@ -111,7 +111,7 @@ def _errors(
     size: int,  # of the value, in characters
     most: int = 8,  # errors to collect
 ) -> list:
-    "The first errors, found in a bounded number of steps."
+    "Return the first errors, found in a bounded number of steps."
     found, token = [], _work.set(_Work(_STEPS, 1 + size // 16_384))
     try:
         for error in islice(validator.iter_errors(value), most):
@@ -128,7 +128,7 @@ _OPEN = {"additionalProperties", "patternProperties", "unevaluatedProperties", "
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    "Whether lists and objects are nested more than `levels` deep."
+    "Return whether lists and objects are nested more than `levels` deep."
     if not isinstance(value, (dict, list)):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -136,14 +136,14 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def oversized(schema: dict) -> bool:
-    "Whether a schema is too large to be used."
+    "Return whether a schema is too large to be used."
     return _deeper(schema, _SCHEMA_DEPTH) or len(json.dumps(schema)) > _SCHEMA_CHARACTERS
 
 
 def compile_schema(
     schema: dict,  # a tool's JSON schema
 ) -> Any:  # a validator; None if the schema itself is invalid
-    "A validator for a tool's arguments that takes a bounded number of steps."
+    "Return a validator for a tool's arguments that takes a bounded number of steps."
     from jsonschema.validators import Draft4Validator, Draft7Validator, validator_for
     from referencing import Registry
 
@@ -184,7 +184,7 @@ class PlainTypes:
     required: set[str]
 
     def fit(self, arguments: dict) -> bool:
-        "Whether the arguments fit; `False` also where only the validator can decide."
+        "Return whether the arguments fit; `False` also where only the validator can decide."
         for name, value in arguments.items():
             wanted = self.types.get(name)
             if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool:
@@ -195,7 +195,7 @@ class PlainTypes:
 def plain_types(
     schema: dict,  # a tool's JSON schema
 ) -> PlainTypes | None:  # None for a schema with other constraints
-    "The schema as plain types, if it has no other constraints."
+    "Return the schema as plain types, if it has no other constraints."
     keywords, properties = schema.keys() - _ANNOTATIONS - {"$schema"}, schema.get("properties")
     if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}:
         return None
@@ -226,7 +226,7 @@ def argument_error(
     arguments: Any,  # as the model gave them
     plain: PlainTypes | None = None,  # from `plain_types`
 ) -> str:  # empty if they fit
-    "Why the arguments do not fit."
+    "Return why the arguments do not fit."
     if not isinstance(arguments, dict):
         return "the arguments should be an object"
     try:

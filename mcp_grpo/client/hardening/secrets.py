@@ -16,7 +16,7 @@ from ..spec import ServerSpec
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #af085cd3
 def _texts(value: Any) -> list[str]:
-    "Every string in a value, the keys of objects too."
+    "Return every string in a value, the keys of objects too."
     found, rest = [], [value]
     for value in rest:  # which grows meanwhile
         if isinstance(value, str):
@@ -29,7 +29,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
-    "The value with `rewrite` applied to every string in it."
+    "Return the value with `rewrite` applied to every string in it."
     if isinstance(value, str):
         return rewrite(value)
     if isinstance(value, dict):
@@ -44,7 +44,7 @@ def translate(
     old: str,
     new: str,
 ) -> Any:
-    "The value with `old` replaced by `new` in all its strings."
+    "Return the value with `old` replaced by `new` in all its strings."
     return _rewritten(value, lambda text: text.replace(old, new)) if old else value
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #9eee07a5
@@ -109,18 +109,18 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def is_secret_name(name: str) -> bool:
-    "Whether a name says that its value is secret."
+    "Return whether a name says that its value is secret."
     return any(_SECRET_NAME.search(part) for part in re.split("[^A-Z0-9]+", name.upper()))
 
 
 def _mixed(run: str) -> bool:
-    "Whether a run of letters and digits looks drawn at random."
+    "Return whether a run of letters and digits looks drawn at random."
     digits = sum(map(str.isdigit, run))
     return 0 < digits < len(run) and (digits > 2 or len(run) >= 20) and not _WORDS.fullmatch(run)
 
 
 def _is_token(text: str) -> bool:
-    "Whether a text looks like a token."
+    "Return whether a text looks like a token."
     if _WORDS.fullmatch(text) or _PATH.fullmatch(text):
         return False
     if _UUID.fullmatch(text) or any(map(_mixed, _RUN.findall(text))):
@@ -133,7 +133,7 @@ def _is_token(text: str) -> bool:
 
 
 def _is_ordinary(text: str) -> bool:
-    "Whether a text also occurs where nothing is secret."
+    "Return whether a text also occurs where nothing is secret."
     if any(map(_mixed, _RUN.findall(text))):
         return False
     if any(form.fullmatch(text) for form in _ORDINARY) or _PATH.fullmatch(text):
@@ -144,7 +144,7 @@ def _is_ordinary(text: str) -> bool:
 
 
 def _is_secret(name: str, text: str, given: bool) -> bool:
-    "Whether a value is a secret; `given`: it stands where every value is one that is not ordinary."
+    "Return whether a value is a secret; `given`: it stands where every value is one that is not ordinary."
     if len(text) < _SECRET_LENGTH:
         return False
     if is_secret_name(name):
@@ -159,7 +159,7 @@ _PAIR = re.compile(r"([A-Za-z_-][\w.-]*(?: [A-Za-z]\w*)?)\s*[=:]\s*(?!//)(\"[^\"
 
 
 def _in_address(text: str) -> Iterator[_Value]:
-    "The user, the password, the parameters and the parts of the path of an address."
+    "Yield the user, the password, the parameters and the parts of the path of an address."
     users, at, _ = text.partition("://")[2].rpartition("@")  # a password may hold any character, written as it is
     try:
         parts = urlsplit(text)
@@ -186,7 +186,8 @@ def _in_address(text: str) -> Iterator[_Value]:
 
 
 def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
-    "The parts of a value: of a JSON text, of addresses, of pairs such as `Password=...`, and the words of a text."
+    """Yield the parts of a value: of a JSON text, of addresses, of pairs such as `Password=...`, and the words of a
+    text."""
     if text[:1] in ("{", "["):
         try:
             return (yield from _leaves(name, json.loads(text), given))
@@ -219,7 +220,7 @@ def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
 
 
 def _leaves(name: str, value: Any, given: bool) -> Iterator[_Value]:
-    "The texts in a JSON value, each with the name it stands under."
+    "Yield the texts in a JSON value, each with the name it stands under."
     if isinstance(value, str):
         yield name, value, given
     elif isinstance(value, dict):
@@ -234,7 +235,7 @@ def _secrets_in(
     values: Iterable[_Value],
     public: frozenset[str] = _PUBLIC_NAMES,  # names in capitals whose values are not secret
 ) -> set[str]:
-    "The secrets among some values and their parts."
+    "Return the secrets among some values and their parts."
     found, seen, rest = set(), set(), list(values)
     while rest:
         value = name, text, given = rest.pop()
@@ -267,7 +268,7 @@ _ENCODINGS: list[Callable[[str], str]] = [
 
 
 def _in_base64(data: bytes) -> set[str]:
-    "What stands in any base64 text of which `data` is a part, and all of its own."
+    "Return what stands in any base64 text of which `data` is a part, and all of its own."
     found = {base64.b64encode(data).decode().rstrip("=")}
     for offset in range(3):
         text, open_bytes = base64.b64encode(bytes(offset) + data).decode(), (offset + len(data)) % 3
@@ -281,7 +282,7 @@ def _in_base64(data: bytes) -> set[str]:
 
 
 def _spellings(secret: str) -> set[str]:
-    "A secret verbatim, escaped once or twice, URL-encoded, in hexadecimal digits and in base64."
+    "Return a secret verbatim, escaped once or twice, URL-encoded, in hexadecimal digits and in base64."
     found = {secret} | {encode(secret) for encode in _ENCODINGS}
     for _ in range(2):
         found |= {escape(text) for text in found for escape in _ESCAPES}
@@ -292,7 +293,7 @@ def _spellings(secret: str) -> set[str]:
 def longest_first(
     *groups: Iterable[str],  # secrets, in some spellings
 ) -> list[str]:  # as `redact` takes them
-    "All of them in the order in which they are replaced: one secret may contain another."
+    "Return all of them in the order in which they are replaced: one secret may contain another."
     return sorted(set().union(*groups), key=lambda secret: (-len(secret), secret))
 
 
@@ -312,7 +313,7 @@ def redact(
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #5ec4e709
 def _redacted_argument(value: Any, secrets: list[str]) -> Any:
-    "An argument of a log record; one whose text holds a secret becomes text."
+    "Return an argument of a log record; one whose text holds a secret becomes text."
     if value is None or isinstance(value, (str, int, float)):
         return redact(value, secrets) if isinstance(value, str) else value
     text = str(value)
@@ -320,7 +321,7 @@ def _redacted_argument(value: Any, secrets: list[str]) -> Any:
 
 
 def _record_without_secrets(make_record: Callable, *args: Any, **kwargs: Any) -> logging.LogRecord:
-    "A log record in which the known secrets are redacted."
+    "Return a log record in which the known secrets are redacted."
     record = make_record(*args, **kwargs)
     if not _KNOWN:
         return record
@@ -366,7 +367,7 @@ def register_secret(
 
 
 def _values_of(spec: ServerSpec, environment: dict[str, str]) -> Iterator[_Value]:
-    "The values in the environment and in a spec."
+    "Yield the values in the environment and in a spec."
     for name, value in environment.items():
         yield name, value, name in spec.pass_env
     for name, value in (spec.env | spec.headers).items():
@@ -382,7 +383,8 @@ def server_secrets(
     spec: ServerSpec,  # how a server is reached
     environment: dict[str, str],  # name -> value, such as os.environ
 ) -> list[str]:  # all spellings, longest first
-    "All secrets that a server could repeat: those of the environment and of the spec, and those registered by hand."
+    """Return all secrets that a server could repeat: those of the environment and of the spec, and those registered by
+    hand."""
     named = environment | spec.env | spec.headers
     public = _PUBLIC_NAMES.union(map(str.upper, spec.public)) - set(map(str.upper, spec.secrets))
     stated = [named.get(secret, secret) for secret in spec.secrets]

@@ -25,7 +25,8 @@ def _bounded_tools(
     spec: ServerSpec,  # with its allow and deny lists
     tools: list[mcp_types.Tool],  # as the server lists them
 ) -> list[mcp_types.Tool]:
-    "The tools that may be used, at most 128 of them, with descriptions of at most 4 KB and schemas of at most 64 KB."
+    """Return the tools that may be used, at most 128 of them, with descriptions of at most 4 KB and schemas of at most
+    64 KB."""
     offered = [tool for tool in tools if spec.offers(tool.name)]
     kept = [tool for tool in offered if len(tool.name) <= _NAME_CHARACTERS][:TOOLS]
     if len(kept) < len(offered):
@@ -61,7 +62,7 @@ class Toolbox:
 
     @functools.cached_property
     def digest(self) -> str:  # see Pins below
-        "Digest of the whole tool list, with the tools that are not used."
+        "Return the digest of the whole tool list, with the tools that are not used."
         return tools_digest(self.listed)
 
     def check(
@@ -69,7 +70,7 @@ class Toolbox:
         tool: str,  # its real name
         arguments: dict,  # as the model gave them
     ) -> str:  # one sentence, empty when the call may be made
-        "Why a call cannot be made."
+        "Return why a call cannot be made."
         if tool not in self.tools:
             tool = tool[:_NAME_CHARACTERS]
             hint = nearest(tool, self.tools)
@@ -91,7 +92,7 @@ class PinError(UserError, ValueError):
 def tools_digest(
     tools: list[mcp_types.Tool],  # as the server lists them, before any are left out
 ) -> str:  # sha256, 64 hexadecimal digits
-    "Digest of a tool list: names, descriptions and input schemas, whatever their order."
+    "Return the digest of a tool list: names, descriptions and input schemas, whatever their order."
     rows = sorted(([tool.name, tool.description or "", tool.input_schema] for tool in tools), key=lambda row: row[0])
     return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -100,7 +101,7 @@ def check_pin(
     spec: ServerSpec,  # with a `pin`, or without
     tools: list[mcp_types.Tool],  # as the server lists them
 ) -> None:
-    "Raises `PinError` if the digest of the tool list is not the pinned one."
+    "Raise `PinError` if the digest of the tool list is not the pinned one."
     found = tools_digest(tools)
     if spec.pin and spec.pin.lower() != found:
         raise PinError(
