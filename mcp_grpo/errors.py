@@ -7,4 +7,4 @@ __all__ = ['UserError']
 
 # %% ../nbs/00_core/00_errors.ipynb #79ff2205
 class UserError(Exception):
-    "Something that a person can mend; the message is one sentence that says what happened, then what to do."
+    "An error that a person can fix; the message is one sentence that says what happened, then what to do."
