@@ -21,7 +21,7 @@ _STOP_SECONDS = 20.0  # that the loop may take to end
 
 
 def _run_portal(ready: concurrent.futures.Future) -> None:
-    "The background thread: one loop with a portal in it."
+    "Run one loop with a portal in it: the body of the background thread."
 
     async def main():
         async with BlockingPortal() as portal:
@@ -50,7 +50,7 @@ def _stop_at_exit(portal: BlockingPortal, loop_thread: threading.Thread) -> None
 
 # %% ../nbs/00_core/02_aio.ipynb #e9058f53
 def portal() -> BlockingPortal:
-    "The portal into the background loop; the first call starts the loop."
+    "Return the portal into the background loop; the first call starts the loop."
     global _portal
     _watch_forks()
     with _portal_lock:

@@ -36,7 +36,7 @@ class Section(BaseModel):
 
     @classmethod
     def as_table(cls, value):
-        "A bare value as a table, where one is accepted."
+        "Return a bare value as a table, where one is accepted."
         return {name: value for name in cls.bare} if cls.bare and not isinstance(value, (dict, cls)) else value
 
     @model_validator(mode="before")
@@ -57,8 +57,8 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def _default_device() -> str:
-    """The value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if there is
-    no such device."""
+    """Return the value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if
+    there is no such device."""
     wanted = os.environ.get("DEVICE_TYPE") or "auto"
     if wanted in get_args(Device):
         return wanted
@@ -68,8 +68,8 @@ def _default_device() -> str:
 
 
 def _default_memory() -> float:
-    """The value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises `ConfigError`
-    if it is not a share."""
+    """Return the value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises
+    `ConfigError` if it is not a share."""
     said = os.environ.get("VLLM_GPU_MEMORY_UTILIZATION") or "0.4"
     try:
         share = float(said)
@@ -523,7 +523,7 @@ _USUAL_LR = {
 def is_tiny(
     name: str,  # of a model
 ) -> bool:
-    "Whether it is the packaged model, or one in a folder that is as narrow."
+    "Return whether it is the packaged model, or one in a folder that is as narrow."
     try:
         return (
             name == "tiny"
@@ -564,7 +564,7 @@ def resolve_learning_rates(
 def is_deterministic(
     cfg: Config,  # sections `model` and `rollout`
 ) -> bool:
-    "Whether a run samples in deterministic rounds; where the setting leaves it open, the packaged model does."
+    "Return whether a run samples in deterministic rounds; where the setting leaves it open, the packaged model does."
     return is_tiny(cfg.model.name) if cfg.rollout.deterministic is None else cfg.rollout.deterministic
 
 # %% ../nbs/00_core/03_config.ipynb #7eb6be42
@@ -572,7 +572,7 @@ def nearest(
     name: str,  # what was typed
     names: Iterable[str],  # what exists
 ) -> str:  # "; did you mean ...?", or "." if no name is similar
-    "The existing name that looks most like `name`, as the end of an error sentence."
+    "Return the existing name that looks most like `name`, as the end of an error sentence."
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else "."
 
@@ -582,7 +582,7 @@ def dotted_fields(
     prefix: str = "",
     options: bool = False,  # replace a setting that has options by them
 ) -> list[str]:  # dotted names
-    "All fields of a model; a section is replaced by its fields, as in `train.steps`."
+    "Return all fields of a model; a section is replaced by its fields, as in `train.steps`."
     names = []
     for name, field in model.__pydantic_fields__.items():
         inner = field.annotation
@@ -660,7 +660,7 @@ def unknown_field(
     field: str,  # dotted
     model: type | None,  # the pydantic model that has no such field
 ) -> str:
-    "The error text for an unknown field, with the nearest known name or the names in its section."
+    "Return the error text for an unknown field, with the nearest known name or the names in its section."
     known, options = (dotted_fields(model, options=more) if model else [] for more in (False, True))
     last = field.split(".")[-1]
     usual = _ELSEWHERE.get(last)
@@ -682,7 +682,7 @@ def explain(
     where: str = "",  # file and row
     model: type | None = None,  # the pydantic model that was validated, to name the nearest field
 ) -> str:
-    "A validation error as one sentence: where, which field, what was found and what was expected."
+    "Return a validation error as one sentence: where, which field, what was found and what was expected."
     first = error.errors(include_url=False)[0]
     text = first["msg"].partition(", unable to")[0] + "."
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
@@ -740,14 +740,14 @@ def _parse_overrides(
 def asset(
     path: str = "",  # relative to the package's assets
 ) -> Path:
-    "A file or folder shipped with the package."
+    "Return a file or folder shipped with the package."
     return Path(str(importlib.resources.files("mcp_grpo"))) / "assets" / path
 
 
 def experiment(
     path: str = "",  # relative to the folder of the experiments
 ) -> Path:
-    "A file of the experiments: a notebook, or a preset below `configs/`."
+    "Return a file of the experiments: a notebook, or a preset below `configs/`."
     package = asset().parent
     installed = package / "experiments"
     return (installed if installed.is_dir() else package.parent / "experiments") / path
@@ -764,7 +764,7 @@ TASK_FILES = (".json", ".jsonl", ".csv", ".parquet")  # how a task file may end
 def _stand_ins(
     path: str,  # as written in the configuration
 ) -> list[str]:
-    "The path itself, and for a default task file the other places where one may lie."
+    "Return the path itself, and for a default task file the other places where one may lie."
     if path not in _PACKAGED:
         return [path]
     return [f"data/{folder}/{Path(path).stem}{suffix}" for folder in ("processed", "inputs") for suffix in TASK_FILES]
@@ -814,13 +814,13 @@ def settle_data(
 def project_root(
     start: str | Path = "",  # folder to start from; empty: the working folder
 ) -> Path:  # absolute
-    "The nearest folder upwards that has `experiments/`; without one, the folder to start from."
+    "Return the nearest folder upwards that has `experiments/`; without one, the folder to start from."
     here = Path(start or Path.cwd()).resolve()
     return next((folder for folder in (here, *here.parents) if (folder / "experiments").is_dir()), here)
 
 # %% ../nbs/00_core/03_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
-    "Read the nearest `.env` into the environment; returns its path, or None if there is none."
+    "Read the nearest `.env` into the environment; return its path, or None if there is none."
     found = dotenv.find_dotenv(usecwd=True)
     if not found:
         return None
@@ -846,7 +846,7 @@ def read_settings(
 def preset_path(
     mode: str,  # the name of a preset, or the path of a YAML file
 ) -> Path:
-    "The path of a preset. Raises `ConfigError`, which names the presets that exist."
+    "Return the path of a preset. Raises `ConfigError`, which names the presets that exist."
     if Path(str(mode)).suffix in (".yaml", ".yml"):
         return find_path(mode, "preset")
     presets = {path.stem: path for path in sorted(experiment("configs").glob("*.yaml"))}
@@ -860,7 +860,7 @@ def _update(
     old: dict,  # its settings; changed in place
     new: dict,  # settings that replace them, one by one
 ) -> dict:
-    "The settings of a section from two layers. Raises `ConfigError` if a section is given a bare value."
+    "Return the settings of a section from two layers. Raises `ConfigError` if a section is given a bare value."
     for name, value in new.items():
         kind = section.model_fields[name].annotation if name in section.model_fields else None
         if not isinstance(kind, type) or not issubclass(kind, Section):
@@ -876,7 +876,7 @@ def _update(
 def _merge_settings(
     *layers: dict,  # settings by section; the later one wins
 ) -> Config:  # validated
-    "One configuration from several layers of settings. Raises `ConfigError`, which names the setting at fault."
+    "Return one configuration from several layers of settings. Raises `ConfigError`, which names the setting at fault."
     merged = {}
     for layer in layers:
         _update(Config, merged, {name: value for name, value in layer.items() if value is not None})
@@ -891,7 +891,7 @@ def load_config(
     overrides: str = "",  # "section.key=value,..."
     **settings,  # top-level settings, or a dict for a section: seed=1, train={"steps": 20}
 ) -> Config:  # validated
-    "The configuration of a run. Raises `ConfigError`, one sentence that names the mode or setting at fault."
+    "Return the configuration of a run. Raises `ConfigError`, one sentence that names the mode or setting at fault."
     return _merge_settings(read_settings(preset_path(mode)), {"mode": mode}, settings, *_parse_overrides(overrides))
 
 # %% ../nbs/00_core/03_config.ipynb #12ae9a2d
@@ -929,7 +929,7 @@ def changed_settings(
     old: Config,
     new: Config,
 ) -> dict[str, tuple]:  # dotted name: (old value, new value)
-    "The settings in which two configurations differ."
+    "Return the settings in which two configurations differ."
     pairs = {
         name: tuple(functools.reduce(getattr, name.split("."), cfg) for cfg in (old, new))
         for name in dotted_fields(Config, options=True)

@@ -66,7 +66,7 @@ _VARIABLES = {
 def endpoint_settings(
     **given,  # fields of the settings; what is None or empty is left to the environment
 ) -> EndpointSettings:
-    "Settings from arguments and the environment. Raises `ConfigError`."
+    "Return the settings from arguments and the environment. Raises `ConfigError`."
     found = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
     found |= {name: value for name, value in given.items() if value not in (None, "")}
     if "model" not in found:
@@ -168,7 +168,7 @@ class Endpoint:
                 self.known[entry["question"]] = entry["answer"]
 
     def client(self) -> tuple:
-        "The client of the running event loop, and its limit of requests."
+        "Return the client of the running event loop, and its limit of requests."
         loop, s = asyncio.get_running_loop(), self.settings
         if loop not in self.clients:
             client = self.openai.AsyncOpenAI(
@@ -187,7 +187,7 @@ class Endpoint:
         form: type[Answer],  # of the answer
         salt: str = "",  # makes the same question another one, where several answers are wanted
     ) -> Answer:
-        "An answer of the given form. Raises `EndpointError`."
+        "Return an answer of the given form. Raises `EndpointError`."
         schema = form.model_json_schema()
         question = hashlib.sha256(
             json.dumps([self.settings.model, messages, schema, salt], sort_keys=True).encode()
@@ -227,7 +227,7 @@ class Endpoint:
         self.cut = False
 
     async def request(self, client, messages: list[dict], name: str, schema: dict) -> str:
-        "The text of one answer."
+        "Return the text of one answer."
         s = self.settings
         if s.budget and self.spent.answers >= s.budget:
             raise EndpointError(f"the budget of {s.budget} answers is used up; raise it, or ask for less.")
@@ -285,12 +285,12 @@ class Endpoint:
 
 
 def _json_part(text: str) -> str:
-    "The JSON object in a text, without what stands around it."
+    "Return the JSON object in a text, without what stands around it."
     return text[text.find("{") : text.rfind("}") + 1] if "{" in text else text
 
 
 def _in_words(messages: list[dict], schema: dict) -> list[dict]:
-    "Messages that say in words of which form the answer should be."
+    "Return messages that say in words of which form the answer should be."
     return [
         {
             "role": "system",

@@ -10,7 +10,7 @@ import re
 
 
 class UserError(Exception):
-    "Something that a person can mend; the message is one sentence that says what happened, then what to do."
+    "An error that a person can fix; the message is one sentence that says what happened, then what to do."
 
 # %% ../nbs/00_core/00_errors.ipynb #0f3f22a5
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

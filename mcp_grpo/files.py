@@ -25,7 +25,7 @@ def writing(
     path: str | Path,  # what is written inside
     *kinds: type[Exception],  # errors of a writing library, besides `OSError`
 ) -> Iterator[None]:
-    "Inside, a failure to write is raised as a `WriteError`."
+    "Raise a failure to write inside as a `WriteError`."
     try:
         yield
     except WriteError:

@@ -79,7 +79,7 @@ class OfferedTool:
 
     @property
     def real_name(self) -> str:
-        "Server and real tool name, joined by a dot."
+        "Return server and real tool name, joined by a dot."
         return f"{self.server}.{self.tool}"
 
 # %% ../nbs/00_core/04_task.ipynb #3e673392
@@ -246,14 +246,14 @@ class StateCheck(TypedDict):
 
 # %% ../nbs/00_core/04_task.ipynb #612f2a1c
 def _short_answer(value: Any) -> Any:
-    "An answer as a list of values, or None."
+    "Return an answer as a list of values, or None."
     for part in value if isinstance(value, list) else [value]:
         _check_finite(part)
     return value if value is None else _texts_and_numbers(value if isinstance(value, list) else [value])
 
 
 def _names(value: Any) -> Any:
-    "A list of names; a text is divided at commas, semicolons and spaces."
+    "Return a list of names; a text is divided at commas, semicolons and spaces."
     return [name for name in re.split(r"[\s,;]+", value) if name] if isinstance(value, str) else value
 
 
@@ -307,7 +307,7 @@ class ShortRow(BaseModel):
         return self
 
     def full(self) -> dict:
-        "The row in SkyRL's format."
+        "Return the row in SkyRL's format."
         success = (
             {"kind": "state"}
             if self.state_check
@@ -342,7 +342,7 @@ class ShortRow(BaseModel):
 
 
 def task_digest(question: str, servers: list[str]) -> str:
-    "The id of a task that has none: it stays the same when rows are moved."
+    "Return the id of a task that has none: it stays the same when rows are moved."
     return "q-" + hashlib.sha256(json.dumps([question, *servers]).encode()).hexdigest()[:12]
 
 # %% ../nbs/00_core/04_task.ipynb #e2d37395
@@ -359,7 +359,7 @@ def _renamed(
     tool: str,
     names: dict[str, str],  # server, or server.tool -> what it is called here
 ) -> tuple[str, str]:  # server, tool
-    "What a server and its tool are called here. Raises `TaskError`."
+    "Return what a server and its tool are called here. Raises `TaskError`."
     to = names.get(f"{server}.{tool}")
     if to is None:
         return names.get(server, server), tool
@@ -372,7 +372,7 @@ def _renamed(
 
 
 def _call(call: dict, names: dict[str, str]) -> dict:
-    "A call of a row with its server, tool and arguments as they are called here."
+    "Return a call of a row with its server, tool and arguments as they are called here."
     server, tool, params = call.get("server", ""), call.get("tool"), call.get("params", {})
     if not isinstance(tool, str) or not isinstance(server, str) or not isinstance(params, dict):
         return call
@@ -388,7 +388,7 @@ def _call(call: dict, names: dict[str, str]) -> dict:
 
 
 def _on_server(part: Any, names: dict[str, str]) -> Any:
-    "A part of a row that names a server, with the server as it is called here."
+    "Return a part of a row that names a server, with the server as it is called here."
     return (
         part | {"server": names[part["server"]]}
         if isinstance(part, dict) and isinstance(part.get("server"), str) and part["server"] in names
@@ -397,7 +397,7 @@ def _on_server(part: Any, names: dict[str, str]) -> Any:
 
 
 def _must_call(success: dict, names: dict[str, str]) -> dict:
-    "The success of a row, with the tools that must be called as a list of server.tool."
+    "Return the success of a row, with the tools that must be called as a list of server.tool."
     wanted = success.get("must_call_tool")
     wanted = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
@@ -411,7 +411,7 @@ def _must_call(success: dict, names: dict[str, str]) -> dict:
 
 
 def _first_question(prompt: list) -> list:
-    "The messages of a conversation up to the first one of the user."
+    "Return the messages of a conversation up to the first one of the user."
     roles = [message.get("role") for message in prompt if isinstance(message, dict)]
     if len(roles) < len(prompt) or not {"assistant", "tool"} & set(roles) and roles.count("user") < 2:
         return prompt
@@ -420,7 +420,7 @@ def _first_question(prompt: list) -> list:
 
 
 def _strange(row: dict, spec: dict, truth: dict) -> dict:
-    "The keys of a row that mean nothing to us, each where it stands."
+    "Return the keys of a row that mean nothing to us, each where it stands."
     kept = {key: value for key, value in row.items() if key not in _KNOWN_KEYS[""]}
     in_spec = {key: value for key, value in spec.items() if key not in _KNOWN_KEYS["reward_spec"]}
     in_truth = {key: value for key, value in truth.items() if key not in _GROUND_TRUTH}
@@ -430,7 +430,7 @@ def _strange(row: dict, spec: dict, truth: dict) -> dict:
 
 
 def _with_kept(row: dict, kept: dict) -> dict:
-    "A row and what was kept of the one it was read from."
+    "Return a row and what was kept of the one it was read from."
     inner = {
         key: _with_kept(row[key], value)
         for key, value in kept.items()
@@ -440,7 +440,7 @@ def _with_kept(row: dict, kept: dict) -> dict:
 
 
 def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
-    "The fields of a row that have no effect."
+    "Yield the fields of a row that have no effect."
     for name, value in kept.items():
         if name != "reward_spec":
             yield name
@@ -457,7 +457,7 @@ def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
 
 
 def _named_servers(truth: dict) -> list[str]:
-    "The servers that a row speaks of; `*` if it names none, or a tool without one."
+    "Return the servers that a row speaks of; `*` if it names none, or a tool without one."
     named, success = (
         [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)],
         truth.get("success"),
@@ -474,7 +474,8 @@ def _full_row(
     names: dict[str, str],  # as the row names them -> as they are called here
     notes: _Notes | None = None,  # filled with what is changed or not used
 ) -> dict:  # in SkyRL's format, with what means nothing to us in `kept`
-    "A row in the form that `Task` reads. Raises `TaskError`; what it does not understand is left for `Task` to refuse."
+    """Return a row in the form that `Task` reads. Raises `TaskError`; what it does not understand is left for `Task` to
+    refuse."""
     short = not {"prompt", "reward_spec"} & row.keys()
     if short:
         try:
@@ -520,7 +521,7 @@ def _full_row(
 
 
 def _complete(truth: dict, extra: dict, prompt: Any) -> dict[str, bool]:
-    "Fill in what a row without a tool list may lack; returns what to note."
+    "Fill in what a row without a tool list may lack; return what to note."
     calls = truth.setdefault("tool_sequence", [])
     if not isinstance(calls, list):
         return {}
@@ -548,7 +549,7 @@ _PLACES = dict.fromkeys(_GROUND_TRUTH, ("reward_spec", "ground_truth")) | dict.f
 def _in_row(
     field: str,  # a field of `Task`
 ) -> AliasPath:
-    "The path of a field inside a row."
+    "Return the path of a field inside a row."
     return AliasPath("extra_info") if field == "extra" else AliasPath(*_PLACES.get(field, ()), field)
 
 
@@ -663,11 +664,11 @@ class Task:
 
     @property
     def question(self) -> str:
-        "The first user message."
+        "Return the first user message."
         return self.prompt[-1]["content"]
 
     def changes_state(self, server: str, tool: str) -> bool:
-        "Whether a call of this real tool changes a server's state."
+        "Return whether a call of this real tool changes a server's state."
         check = self.state_check
         if check is not None and (server, tool) == (check["server"], check["write_tool"]):
             return True
@@ -675,13 +676,13 @@ class Task:
 
     @property
     def calls(self) -> int:
-        "How many calls a person would need, as the row says; 0 if it does not."
+        "Return how many calls a person would need, as the row says; 0 if it does not."
         return number if isinstance(number := self.extra.get("calls"), int) else 0
 
     @property
     def servers(self) -> list:
-        """Names of the servers behind the offered tools, each once; `*` for all that are configured, until their tools
-        are known."""
+        """Return names of the servers behind the offered tools, each once; `*` for all that are configured, until their
+        tools are known."""
         whole = [name for name in self.all_tools_of if name != "*" or not self.tools]
         return list(dict.fromkeys([tool.server for tool in self.tools] + whole))
 
@@ -703,7 +704,7 @@ class Task:
             raise TaskError(explain(e, where, cls)) from None
 
     def to_row(self) -> dict:
-        "The row in SkyRL's format: prompt, ground truth of the reward, extra information for the environment."
+        "Return the row in SkyRL's format: prompt, ground truth of the reward, extra information for the environment."
         fields = TypeAdapter(Task).dump_python(self)
         truth = {name: fields[name] for name in _GROUND_TRUTH if name in fields}
         extra = {name: fields[name] for name in _EXTRA_INFO if name in fields} | self.extra
@@ -718,7 +719,7 @@ class Task:
 
 # %% ../nbs/00_core/04_task.ipynb #292da192
 def _cell(name: str, text: str) -> Any:
-    "The value of a table's cell."
+    "Return the value of a table's cell."
     if (name, text[:1]) in (("answer", "["), ("state_check", "{")):
         try:
             return json.loads(text)
@@ -730,7 +731,7 @@ def _cell(name: str, text: str) -> Any:
 
 
 def _table_rows(text: str) -> list[dict]:
-    "The rows of a CSV table; empty cells are left out, except an empty answer, which is None."
+    "Return the rows of a CSV table; empty cells are left out, except an empty answer, which is None."
     rows = []
     for line in csv.DictReader(io.StringIO(text, newline="")):
         row = {
@@ -743,14 +744,14 @@ def _table_rows(text: str) -> list[dict]:
 
 
 def _dense(value: Any) -> Any:
-    "A value without the keys that hold nothing."
+    "Return a value without the keys that hold nothing."
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, list) else value
 
 
 def _parquet_rows(path: Path) -> list[dict]:
-    "The rows of a parquet file; a column may hold JSON texts."
+    "Return the rows of a parquet file; a column may hold JSON texts."
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -774,7 +775,7 @@ def _parquet_rows(path: Path) -> list[dict]:
 
 
 def read_rows(path: Path) -> list:
-    "The rows of a `.json`, `.jsonl`, `.csv` or `.parquet` file, not yet validated. Raises `TaskError`."
+    "Return the rows of a `.json`, `.jsonl`, `.csv` or `.parquet` file, not yet validated. Raises `TaskError`."
     if not path.is_file():
         raise TaskError(
             f"task file {path} does not exist; give the path of a .json, .jsonl, .csv or .parquet file of tasks"
@@ -813,8 +814,8 @@ def read_tasks(
     server_names: dict[str, str]
     | None = None,  # as the rows name them: server, server.tool or server.tool.argument -> as they are called here
 ) -> list[Task]:  # in the file's order
-    """All tasks of a file; what was changed or is not used is logged once. Raises `TaskError`, which names the row and
-    the field."""
+    """Return all tasks of a file; what was changed or is not used is logged once. Raises `TaskError`, which names the
+    row and the field."""
     path, notes = Path(path), defaultdict(list)
     tasks = [Task.from_row(row, f"{path.name} row {i}", server_names, notes) for i, row in enumerate(read_rows(path))]
     unused = [text.removeprefix("not used: ") for text in notes if text.startswith("not used: ")]
@@ -835,14 +836,14 @@ def write_tasks(
     tasks: list[Task],
     path: str | Path,  # folders are made
 ) -> None:
-    "Write a JSON list with one compact row a line, so that a diff shows whole tasks."
+    "Write a JSON list with one compact row per line, so that a diff shows whole tasks."
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join(json.dumps(task.to_row(), ensure_ascii=False, separators=(",", ":")) for task in tasks)
     replace_file(path, f"[\n{rows}\n]\n")
 
 # %% ../nbs/00_core/04_task.ipynb #796a4e14
 def _leaves(value: Any) -> Iterator[str]:
-    "The texts and numbers in a JSON value, as texts."
+    "Yield the texts and numbers in a JSON value, as texts."
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -853,7 +854,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _entities_of(task: Task) -> set[str]:
-    "What a task is about, in lower case."
+    "Return what a task is about, in lower case."
     if named := task.extra.get("entities"):
         return {text.lower() for text in _leaves(named)}
     question = task.question.lower()
@@ -905,7 +906,7 @@ def split_by_entity(
 
 # %% ../nbs/00_core/04_task.ipynb #02c304fb
 def task_schema() -> dict:
-    "The JSON schema of a row of a task file."
+    "Return the JSON schema of a row of a task file."
     flat = TypeAdapter(Task).json_schema(by_alias=False)
     extra, _ = flat["properties"].pop("extra"), flat["properties"].pop("kept")
     schema = {"title": "A task in SkyRL's format", "type": "object", "properties": {}, "required": []}
