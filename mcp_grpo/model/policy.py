@@ -292,7 +292,7 @@ class Policy:
                 f"{different[0]} for one."
             )
 
-    def first_numbers(self) -> list[Tensor]:
+    def weight_fingerprint(self) -> list[Tensor]:
         "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
         return [p.detach().flatten()[:64].clone() for p in self.trainable().values()]
 

@@ -31,7 +31,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import ADVANTAGES, BY_EPISODE
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .health import Health, HealthError, Verdict, named_shortage, stop_if_critical
+from .health import Health, HealthError, Verdict, explain_oom, stop_if_critical
 from .learner import Learner, deferred_interrupt, summarise
 from .loss import LOSSES, advantage_kind, find_loss
 from .optim import make_optimizer, schedule_factor
@@ -280,7 +280,7 @@ class Trainer:
     ]:  # trajectories; seconds; those of them in which the engine computed
         "The first half of a step: collect trajectories."
         start, busy = time.perf_counter(), self.engine.stats().seconds
-        with named_shortage("sampling"):
+        with explain_oom("sampling"):
             groups = self.rollout(self.steps_done)
         run_sync(self.engine.lend)
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
@@ -324,7 +324,7 @@ class Trainer:
         "The second half: learn, and publish the new weights."
         start, version, broke = time.perf_counter(), self.policy.version, True
         try:
-            with named_shortage("an update"):
+            with explain_oom("an update"):
                 metrics = self.learner.step(groups)
             # a gradient takes as much memory as what is trained, and sampling needs none
             self.learner.optimizer.zero_grad()

@@ -33,7 +33,7 @@ from ..rollout.engine import Completion, Engine, EngineStats, Sampling
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import BY_EPISODE, Played
-from .health import named_shortage
+from .health import explain_oom
 from .learner import Pass, Row, divide, micro_batches
 from .loss import advantage_kind
 from .optim import open_optimizer
@@ -299,7 +299,7 @@ def _under_other_names(
                 yield again
 
 
-@named_shortage("the warm start")
+@explain_oom("the warm start")
 def warm_start(
     cfg: Config,
     policy: Policy,  # changed in place
@@ -395,7 +395,7 @@ class Spread:
         )
 
 
-@named_shortage("sampling")
+@explain_oom("sampling")
 def look_for_spread(
     cfg: Config,
     engine: Engine,  # the policy
