@@ -166,7 +166,8 @@ def _play_model(
     as for `settle_room`."""
     from transformers.utils.logging import disable_progress_bar
 
-    from mcp_grpo.model.policy import check_model, open_policy, plan_run
+    from mcp_grpo.model.policy import open_policy
+    from mcp_grpo.plan import check_model, plan_run
     from mcp_grpo.rollout.chat import open_chat
     from mcp_grpo.rollout.engine import open_engine
     from mcp_grpo.train.warmstart import settle_room

@@ -24,6 +24,7 @@ from .aio import run_sync
 from .client.pool import Lease, Pool, Proof, open_pool, together
 from .client.session import SessionError
 from .config import Config, ConfigError, find_path, settle_data
+from .errors import UserError
 from .observe.view import Table
 from .task import TaskError, read_tasks
 from .tasks.catalog import whole_arguments
@@ -104,7 +105,8 @@ def _look_at_packages() -> Iterator[Finding]:
 
 def _look_at_machine(cfg: Config) -> Iterator[Finding]:
     "The accelerator, and whether this machine can do what the configuration asks for."
-    from mcp_grpo.model.policy import Machine, PolicyError, plan_run
+    from mcp_grpo.model.policy import Machine
+    from mcp_grpo.plan import plan_run
 
     machine = Machine.here()
     yield Finding(
@@ -117,15 +119,16 @@ def _look_at_machine(cfg: Config) -> Iterator[Finding]:
     try:
         plan = plan_run(cfg, machine)
         yield Finding("machine", f"mode {cfg.mode}", "ok", "; ".join([f"{plan.dtype} on {plan.device}", *plan.notes]))
-    except PolicyError as error:
+    except UserError as error:
         yield Finding("machine", f"mode {cfg.mode}", "mend", str(error))
 
 
 def _look_at_memory(cfg: Config) -> Iterator[Finding]:
     """Whether the run would fit, and otherwise the settings with which it would; for a mode that this machine refuses,
     what it takes on a GPU."""
-    from mcp_grpo.model.policy import Machine, PolicyError, plan_run
-    from mcp_grpo.train.memory import in_words, predict_memory, shortage
+    from mcp_grpo.model.policy import Machine, PolicyError
+    from mcp_grpo.plan import memory_reason, plan_run
+    from mcp_grpo.train.memory import in_words, predict_memory
 
     machine, name = Machine.here(), f"mode {cfg.mode}"
     if not cfg.rollout.max_tokens or not cfg.rollout.max_new_tokens:
@@ -140,15 +143,18 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
         )
         return
     try:
-        plan_run(cfg, machine)
-    except PolicyError:
-        machine = Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"}))
+        plan = plan_run(cfg, machine)
+    except UserError:
+        plan, machine = (
+            None,
+            Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"})),
+        )
     try:
-        needed = predict_memory(cfg, machine)
+        needed = predict_memory(cfg, plan or plan_run(cfg, machine), machine)
         if not machine.memory:
             yield Finding("memory", name, "note", f"on a GPU the run takes {needed}")
             return
-        missing = shortage(cfg, machine, needed)
+        missing = memory_reason(cfg, machine, needed)
         yield Finding(
             "memory",
             name,

@@ -116,12 +116,11 @@ class Run:
         cfg.servers.pins = checked.digests  # written to config.yaml: starting this run approves these tool definitions
         self.say(str(checked))
 
-        from mcp_grpo.model.policy import check_model, plan_run  # these import torch, which takes seconds
+        from mcp_grpo.plan import check_algorithm, check_memory, check_model, plan_run  # torch takes seconds
         from mcp_grpo.rollout.chat import open_chat
         from mcp_grpo.rollout.collect import check_room_sync
         from mcp_grpo.train.checkpoint import check_resumable
-        from mcp_grpo.train.memory import check_memory
-        from mcp_grpo.train.trainer import check_algorithm, count_steps
+        from mcp_grpo.train.trainer import count_steps
         from mcp_grpo.train.warmstart import settle_room
 
         check_algorithm(cfg)
@@ -131,7 +130,7 @@ class Run:
         self.chat = open_chat(cfg, check_model(cfg))
         every = self.tasks["train"] + self.tasks["heldout"]
         settle_room(cfg, every, self.pool, self.chat)
-        check_memory(cfg)
+        check_memory(cfg, self.plan)
         check_room_sync(every, self.pool, self.chat, cfg.rollout.max_tokens)
         self.checked = checked
         return self

@@ -475,7 +475,8 @@ async def _talk_in_tokens(
 # %% ../../nbs/11_interop/01_bfcl.ipynb #03c105e7
 def _model_player(cfg: Config) -> Callable:  # (conversation, sample) -> trajectory
     "Plays conversations with the configured model."
-    from mcp_grpo.model.policy import check_model, open_policy, plan_run
+    from mcp_grpo.model.policy import open_policy
+    from mcp_grpo.plan import check_model, plan_run
     from mcp_grpo.rollout.chat import open_chat
     from mcp_grpo.rollout.engine import open_engine
 
