@@ -470,7 +470,7 @@ def evaluate(
     mcp-grpo evaluate oracle --servers mcp.json --tasks tasks/validation.json
     mcp-grpo evaluate Qwen/Qwen3-0.6B --tasks bfcl --mode evaluation
     """
-    from mcp_grpo.observe.compare import evaluate_policy, rounds_table
+    from mcp_grpo.compare import evaluate_policy, rounds_table
     from mcp_grpo.observe.track import task_files
 
     if tasks and Path(tasks).is_dir():
@@ -545,7 +545,7 @@ def compare(
     mcp-grpo compare outputs/RUN                       before and after training
     mcp-grpo compare outputs/RUN outputs/OTHER         two trained policies
     """
-    from mcp_grpo.observe.compare import compare_episodes
+    from mcp_grpo.compare import compare_episodes
     from mcp_grpo.observe.view import render_episode, read_episodes
 
     before, after = (
@@ -640,7 +640,7 @@ def doctor(
     mcp-grpo doctor --model Qwen/Qwen3-0.6B --mode lora --set rollout.max_tokens=2048,rollout.max_new_tokens=256
     """
     from mcp_grpo.config import load_config, project_root
-    from mcp_grpo.observe.doctor import examine, findings_table
+    from mcp_grpo.doctor import examine, findings_table
     from mcp_grpo.observe.track import run_overrides
 
     found = examine(

@@ -19,7 +19,7 @@ from transformers import LogitsProcessor
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import ServerSpec, embedded_specs
 from mcp_grpo.config import asset, load_config
-from mcp_grpo.model.policy import Policy, open_policy
+from mcp_grpo.model.policy import Plan, Policy, open_policy
 from mcp_grpo.rollout import hf
 from mcp_grpo.rollout.chat import Chat
 from mcp_grpo.rollout.collect import collect_sync
@@ -89,7 +89,7 @@ class Recorded:
 def record(n_tasks: int, samples: int, seed: int = 0) -> Recorded:
     """Let the packaged model sample `samples` episodes of each task; episodes with a turn that was cut off are sampled
     again."""
-    policy = open_policy(load_config("cpu", "model.device=cpu"))
+    policy = open_policy(load_config("cpu", "model.device=cpu"), Plan("cpu", "float32"))
     tasks, groups = some_tasks(n_tasks, seed), []
     with Pool(embedded_specs(SERVERS)) as pool:
         found = collect_sync(

@@ -30,6 +30,7 @@ WITH_TORCH = (
     "rollout.vllm",
     "rollout.remote",
     "train",
+    "plan",
 )  # where the model is; nothing else may cost a torch import
 
 

@@ -8,8 +8,8 @@ import torch
 from conftest import ROOT, needs, run, train_command
 
 from mcp_grpo.config import load_config
-from mcp_grpo.model.policy import Machine, PolicyError, open_policy, plan_run
-from mcp_grpo.train.trainer import check_algorithm
+from mcp_grpo.model.policy import Machine, Plan, PolicyError, open_policy
+from mcp_grpo.plan import check_algorithm, plan_run
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -62,14 +62,16 @@ def test_the_preset_reference_holds_the_settings_of_the_specification():
 
 def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
     needs("bitsandbytes")
-    policy = open_policy(load_config("lora", "model.quantization=nf4,model.device=cpu"))
+    cfg = load_config("lora", "model.quantization=nf4,model.device=cpu")
+    policy = open_policy(cfg, plan_run(cfg))
     ids = torch.arange(20)[None]
     policy.model(input_ids=ids, labels=ids).loss.backward()
     assert all(p.grad is not None for p in policy.trainable().values()) and policy.causal.is_quantized
     policy.save(tmp_path / "model")
     policy.save_adapter(tmp_path / "adapter")
     assert not hasattr(
-        open_policy(load_config("cpu", model={"name": str(tmp_path / "model")})).model, "quantization_method"
+        open_policy(load_config("cpu", model={"name": str(tmp_path / "model")}), Plan("cpu", "float32")).model,
+        "quantization_method",
     )
     assert (tmp_path / "adapter/adapter_model.safetensors").exists()
 

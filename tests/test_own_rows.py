@@ -12,7 +12,7 @@ from mcp_grpo.config import load_config
 from mcp_grpo.env.action import Action, Call, final_answer
 from mcp_grpo.env.offer import complete_tasks
 from mcp_grpo.env.scripted import Replay, play
-from mcp_grpo.observe.compare import compare_episodes, evaluate_policy, rounds_table
+from mcp_grpo.compare import compare_episodes, evaluate_policy, rounds_table
 from mcp_grpo.rollout.trajectory import read_trajectories
 from mcp_grpo.task import TaskError, read_tasks
 from mcp_grpo.tasks.explore import write_explored

@@ -44,11 +44,12 @@ def test_it_is_a_language_model(folder):
     import torch
 
     from mcp_grpo.config import load_config
-    from mcp_grpo.model.policy import check_model, open_policy
+    from mcp_grpo.model.policy import open_policy
+    from mcp_grpo.plan import check_model, plan_run
 
     cfg = load_config("cpu", model={"name": "smollm2"})
     assert check_model(cfg).eos_token == "<|im_end|>"
-    policy = open_policy(cfg)
+    policy = open_policy(cfg, plan_run(cfg))
     assert 134_000_000 < policy.count() < 135_000_000
     text = policy.tokenizer.apply_chat_template(
         [{"role": "user", "content": "What is the capital of France?"}], add_generation_prompt=True, tokenize=False

@@ -10,7 +10,7 @@ from conftest import ROOT, TINY, commands, needs, run, train_command
 
 from mcp_grpo.config import load_config
 from mcp_grpo.observe.track import read_lines
-from mcp_grpo.model.policy import open_policy
+from mcp_grpo.model.policy import Plan, open_policy
 from mcp_grpo.rollout.trajectory import read_trajectories
 
 
@@ -46,7 +46,7 @@ def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
     assert set((out / "training.log").read_text().splitlines()) <= set(printed.splitlines())
 
     assert open_policy(
-        load_config(model={"name": str(out / "model")})
+        load_config(model={"name": str(out / "model")}), Plan("cpu", "float32")
     ).model.config.vocab_size  # a model like any other
 
     result = json.loads((out / "result.json").read_text())

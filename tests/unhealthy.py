@@ -10,6 +10,7 @@ import torch
 from mcp_grpo.client.pool import open_pool
 from mcp_grpo.config import find_path, load_config
 from mcp_grpo.model.policy import Weights, open_policy
+from mcp_grpo.plan import plan_run
 from mcp_grpo.rollout.chat import open_chat
 from mcp_grpo.rollout.engine import open_engine
 from mcp_grpo.rollout.trajectory import Trajectory
@@ -212,7 +213,7 @@ def verdicts(
     "Train for some steps, or until the run is stopped; every verdict as step, name (cause), critical."
     cfg = load_config(mode, settings, seed=seed)
     tasks = read_tasks(find_path(cfg.data.train, "task file"))
-    policy, said = open_policy(cfg), []
+    policy, said = open_policy(cfg, plan_run(cfg)), []
     with tempfile.TemporaryDirectory() as folder, open_pool(cfg, folder) as pool:
         trainer = Spoiled(cfg, policy, open_engine(cfg, policy), pool, open_chat(cfg, policy.tokenizer), tasks)
         trainer.fault = fault

@@ -277,7 +277,7 @@ class ShardedPolicy(Policy):
         for name, kept in self._reference.items():
             trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
 
-    def first_numbers(self) -> list[Tensor]:
+    def weight_fingerprint(self) -> list[Tensor]:
         "The first numbers of this rank's part of every trained weight, as a copy."
         return [p.ds_tensor.detach().flatten()[:64].clone() for p in self.trainable().values()]
 

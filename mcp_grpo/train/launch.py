@@ -7,6 +7,7 @@ __all__ = ['hold_lifeline', 'work', 'Launch', 'open_trainer']
 
 # %% ../../nbs/08_train/10_launch.ipynb #03b3ea31
 import gc
+import json
 import os
 import queue
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import asdict
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Callable, Iterator
@@ -27,7 +29,7 @@ from ..client.pool import Pool, open_pool
 from ..config import Config, find_path, read_config
 from ..env.offer import complete_tasks_sync
 from ..model.parallel import World, open_sharded, read_deepspeed
-from ..model.policy import Plan, Policy, plan_run
+from ..model.policy import Plan, Policy
 from ..rollout.chat import Chat, open_chat
 from ..rollout.engine import Engine, open_engine
 from ..rollout.trajectory import Trajectory
@@ -45,7 +47,7 @@ _ADDRESS, _KEY = (
     "MCP_GRPO_KEY",
 )  # environment variables: where the first worker connects to, and with what password
 # the program of a worker
-_WORK = "import sys; from mcp_grpo.train.launch import work; work(sys.argv[1], sys.argv[2] == 'resume')"
+_WORK = "import sys; from mcp_grpo.train.launch import work; work(*sys.argv[1:3], sys.argv[3] == 'resume')"
 
 
 def hold_lifeline(
@@ -63,14 +65,14 @@ def hold_lifeline(
 
 def work(
     config: str,  # config.yaml in the folder of the run
+    plan: str,  # of the run, as JSON
     resume: bool,  # go on from the newest checkpoint
 ):
     "What a worker does: join the others, then train with them; the first reports."
     hold_lifeline()
     disable_progress_bar()
     folder = Path(config).parent
-    cfg = read_config(config)
-    plan = plan_run(cfg)
+    cfg, plan = read_config(config), Plan(**json.loads(plan))
     world = World.join(plan.device)
     connection = None if world.rank else Client(os.environ[_ADDRESS], authkey=bytes.fromhex(os.environ[_KEY]))
     policy = open_sharded(cfg, plan, world)
@@ -175,6 +177,7 @@ class Launch:
             "-c",
             _WORK,
             str(self.folder / "config.yaml"),
+            json.dumps(asdict(self.plan)),
             "resume" if self.resume or self.steps_done else "new",
         ]
         return subprocess.Popen(
@@ -284,7 +287,7 @@ class Launch:
 # %% ../../nbs/08_train/10_launch.ipynb #6a190976
 def open_trainer(
     cfg: Config,  # the run's configuration
-    plan: Plan,  # from `plan_run`
+    plan: Plan,  # of this run
     policy: Policy,  # changed in place
     engine: Engine,  # samples from what the policy publishes
     pool: Pool,  # the servers of the tasks

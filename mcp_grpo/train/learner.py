@@ -296,11 +296,11 @@ class Learner:
             batches = sum(updates, [])
             if cfg.kl.weight and cfg.kl.place == "loss":
                 self.run_pass.score_reference(batches)
-            before = self.policy.first_numbers()
+            before = self.policy.weight_fingerprint()
             if len(updates) > 1:
                 self.run_pass.score_old(batches)
             passes = self.run_passes(updates)
-        changed = [(a != b).any() for a, b in zip(before, self.policy.first_numbers())]
+        changed = [(a != b).any() for a, b in zip(before, self.policy.weight_fingerprint())]
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
         counts = self.world.gather(_count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}

@@ -34,7 +34,7 @@ from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import BY_EPISODE, Row
 from .batch import divide, micro_batches
-from .health import named_shortage
+from .health import explain_oom
 from .learner import Pass
 from .loss import advantage_kind
 from .optim import open_optimizer
@@ -285,7 +285,7 @@ def _under_other_names(
                 yield again
 
 
-@named_shortage("the warm start")
+@explain_oom("the warm start")
 def warm_start(
     cfg: Config,
     policy: Policy,  # changed in place
@@ -381,7 +381,7 @@ class Spread:
         )
 
 
-@named_shortage("sampling")
+@explain_oom("sampling")
 def look_for_spread(
     cfg: Config,
     engine: Engine,  # the policy
