@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['log', 'COMPLEXITIES', 'Values', 'TaskError', 'OfferedTool', 'Message', 'Success', 'Call', 'StateCheck', 'ShortRow',
-           'task_digest', 'Task', 'read_rows', 'read_tasks', 'write_tasks', 'split_by_entity', 'task_schema',
-           'write_task_schema']
+           'task_digest', 'Task', 'read_rows', 'read_tasks', 'write_tasks', 'split_by_entity']
 
 # %% ../nbs/00_core/04_task.ipynb #6327b478
 import csv, hashlib, io, json, logging, math, re, reprlib

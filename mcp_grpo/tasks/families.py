@@ -5,10 +5,8 @@
 # %% auto #0
 __all__ = ['NAMES', 'TOOLS', 'KINDS', 'FAMILIES', 'Tool', 'Kind', 'Plan', 'Fact', 'Author', 'call', 'family', 'bar_value',
            'statement', 'month_end', 'page_fact', 'two_facts', 'two_days', 'two_titles', 'compare', 'crowded',
-           'named_statement', 'named_bar', 'extract_fact', 'person_page', 'town_page', 'difference', 'total',
-           'average_close', 'margin', 'growth', 'holding', 'named_holding', 'post_two', 'post_named', 'post_page',
-           'post_computed', 'portfolio_post', 'retry', 'retry_post', 'second_symbol', 'other_channel', 'no_such_year',
-           'closed_day', 'no_such_person', 'vacant_post', 'no_such_company', 'write_families', 'write_splits']
+           'difference', 'total', 'average_close', 'margin', 'growth', 'holding', 'named_holding', 'retry',
+           'retry_post', 'second_symbol', 'other_channel', 'write_families', 'write_splits']
 
 # %% ../../nbs/05_tasks/09_families.ipynb #2e383992
 import random

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOSSES', 'KL', 'Tokens', 'ppo_clip', 'gspo', 'cispo', 'fixed', 'token_weights', 'Loss', 'find_loss', 'advantage_kind',
-           'k1', 'k2', 'k3', 'kl_estimate', 'importance_weight', 'policy_loss']
+           'k1', 'k2', 'k3', 'kl_estimate', 'policy_loss']
 
 # %% ../../nbs/08_train/01_loss.ipynb #8d3e35da
 from dataclasses import dataclass, replace
