@@ -6,11 +6,13 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx2
 import pytest
 from mcp_grpo.aio import run_sync
 from mcp_grpo.config import ConfigError
 from mcp_grpo.endpoint import Endpoint, EndpointError, endpoint_settings
 from mcp_grpo.observe.evaluate import endpoint_writer
+from mcp_grpo.rollout.remote import Server, ServerError
 from pydantic import BaseModel
 
 
@@ -99,4 +101,53 @@ def test_a_broken_endpoint_gives_one_sentence_in_time(kind, server):
         assert turn.malformed or turn.answer is not None or turn.calls == []
     except ConfigError as error:
         assert len(str(error)) < 700
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 60  # the drip would last for 200 s
+
+
+def sampled(ids, figures, **more) -> tuple:
+    "A completion as `vllm serve` gives it."
+    choice = {"token_ids": ids, "logprobs": {"token_logprobs": figures}, "finish_reason": "stop"} | more
+    return 200, {}, json.dumps({"choices": [choice]}).encode()
+
+
+COMPLETIONS = {
+    "ids that are texts": sampled(["1", "2"], [-1.0, -1.0]),
+    "ids that are fractions": sampled([1.5], [-1.0]),
+    "ids below zero": sampled([-1], [-1.0]),
+    "ids that are true": sampled([True], [-1.0]),
+    "more ids than were asked for": sampled([1] * 100_000, [-1.0] * 100_000),
+    "no ids": sampled([], []),
+    "fewer logprobs than ids": sampled([1, 2], [-1.0]),
+    "a logprob that is no number": sampled([1], [float("nan")]),
+    "a logprob that is null": sampled([1], [None]),
+    "logprobs that are a list": sampled([1], [], logprobs=[-1.0]),
+    "no logprobs": sampled([1], [], logprobs=None),
+    "an end that is a number": sampled([1], [-1.0], finish_reason=7),
+}
+NO_ANSWERS = ("content that is a list", "a drip")  # of chat alone; a request may take ten minutes here
+
+
+@pytest.mark.parametrize("kind", [*COMPLETIONS, *(kind for kind in REPLIES if kind not in NO_ANSWERS)])
+def test_what_a_broken_sampler_returns_is_never_taken(kind, server):
+    server.reply = (COMPLETIONS | REPLIES)[kind]
+
+    async def sample():
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            remote = Server(f"http://127.0.0.1:{server.server_port}", serves="m")
+            return await remote.sample(client, [1, 2], max_tokens=8, temperature=1.0, logprobs=0)
+
+    with pytest.raises(ServerError) as told:
+        run_sync(sample)
+    assert "\n" not in str(told.value) and len(str(told.value)) < 500
+
+
+def test_a_drip_ends_with_its_request(server):
+    server.reply = REPLIES["a drip"]
+
+    async def ask():
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            remote = Server(f"http://127.0.0.1:{server.server_port}")
+            await remote.request(client, "POST", "/v1/completions", seconds=1.0, json={})
+
+    with pytest.raises(ServerError, match="no whole answer within 1 s"):
+        run_sync(ask)

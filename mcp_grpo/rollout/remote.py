@@ -19,15 +19,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Annotated
 
+import anyio
 import httpx2
+from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from ..aio import run_sync
 from ..client.pool import together
-from ..config import Config, ConfigError
-from ..files import WriteError, writing
+from ..config import Config, ConfigError, explain
+from ..endpoint import read_bounded
+from ..files import WriteError, read_json, writing
 from ..errors import UserError
 from ..model.policy import Machine, Plan, Policy, Probe, Weights
 from .engine import Completion, EngineError, EngineStats, Key, Sampling
@@ -46,13 +50,29 @@ _PLAIN = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }  # nothing but the temperature
-_WAIT = httpx2.Timeout(600.0, connect=10.0)  # seconds; a turn may wait in a server's queue
+_SECONDS = 600.0  # of a request, in all; a turn may wait in a server's queue
+_WAIT = httpx2.Timeout(_SECONDS, connect=10.0)
 _IDLE = 2.0  # seconds that a connection is kept for the next request; `vllm serve` closes it after 5
 _BROKEN = (
     httpx2.ReadError,
     httpx2.WriteError,
     httpx2.RemoteProtocolError,
 )  # the connection ended before the answer did
+
+
+class _Logprobs(BaseModel):
+    "What a server says of the tokens that it sampled."
+
+    token_logprobs: list[FiniteFloat]
+    top_logprobs: list[dict[str, FiniteFloat]] | None = None
+
+
+class _Choice(BaseModel):
+    "The part of a completion that is read."
+
+    token_ids: list[Annotated[StrictInt, Field(ge=0)]] = Field(min_length=1)
+    logprobs: _Logprobs
+    finish_reason: str | None = None
 
 
 @dataclass
@@ -70,17 +90,38 @@ class Server:
         """The answer to a request, which may be repeated once if its connection breaks. Raises `ServerError`, or
         `ValueError` where the request itself was refused."""
         try:
-            answer = await client.post(self.url + path, json=body)
+            answer, content = await self.request(client, "POST", path, json=body)
         except httpx2.HTTPError as error:
             if repeat and isinstance(error, _BROKEN):
                 return await self.post(client, path, body)
             raise ServerError(f"{type(error).__name__} {error}".strip()) from None
-        said = " ".join(answer.text.split())[:300]
+        said = " ".join(content.decode("utf-8", "replace").split())[:300]
         if answer.status_code == 400:
             raise ValueError(said)
         if answer.status_code != 200:
             raise ServerError(f"{path} answered {answer.status_code}: {said}")
-        return answer.json() if "json" in answer.headers.get("content-type", "") else {}
+        if "json" not in answer.headers.get("content-type", ""):
+            return {}
+        try:
+            found = read_json(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ServerError(f"{path} answered with no JSON object: {said}")
+        return found
+
+    async def request(
+        self, client: httpx2.AsyncClient, method: str, path: str, seconds: float = _SECONDS, **given
+    ) -> tuple[httpx2.Response, bytes]:
+        "Make a request and read its whole answer. Raises `ServerError` where it is too large or takes too long."
+        try:
+            with anyio.fail_after(seconds):
+                async with client.stream(method, self.url + path, **given) as answer:
+                    return answer, await read_bounded(answer.aiter_bytes())
+        except TimeoutError:
+            raise ServerError(f"{path} gave no whole answer within {seconds:g} s") from None
+        except ValueError as error:
+            raise ServerError(f"{path}: {error}") from None
 
     async def sample(self, client: httpx2.AsyncClient, prompt: list[int], **asked) -> dict:
         "The only choice of a completion."
@@ -94,12 +135,18 @@ class Server:
             **asked,
         }
         answer = await self.post(client, "/v1/completions", body, repeat=True)
-        choice = answer["choices"][0]
-        if not choice.get("token_ids") or len(choice["token_ids"]) != len(choice["logprobs"]["token_logprobs"]):
-            raise ServerError("it returns no token ids, or not as many logprobs: it needs vLLM 0.26 or newer")
-        return choice | {
-            "cached": ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        }
+        try:
+            choice = _Choice.model_validate(answer["choices"][0])
+        except (LookupError, TypeError, ValidationError) as error:
+            why = explain(error, "completion", _Choice) if isinstance(error, ValidationError) else "there is no choice"
+            raise ServerError(f"it does not return ids and logprobs as vLLM 0.26 does: {why}") from None
+        if not len(choice.logprobs.token_logprobs) == len(choice.token_ids) <= asked["max_tokens"]:
+            raise ServerError(
+                f"of {asked['max_tokens']} tokens that were asked for it returns {len(choice.token_ids)} ids and "
+                f"{len(choice.logprobs.token_logprobs)} logprobs"
+            )
+        details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
+        return choice.model_dump() | {"cached": details.get("cached_tokens") or 0}
 
     async def likely(self, client: httpx2.AsyncClient, prompt: list[int], temperature: float = 1.0) -> dict[int, float]:
         "The most likely next tokens with their logprobs."
@@ -171,10 +218,10 @@ class RemoteEngine:
         "Ask every server what it serves."
         for server in self.servers:
             try:
-                answer = await self.http().get(server.url + "/v1/models", timeout=10.0)
+                answer, content = await server.request(self.http(), "GET", "/v1/models", seconds=10.0)
                 if answer.status_code != 200:
                     raise ServerError(f"/v1/models answered {answer.status_code}")
-                card = answer.json()["data"][0]
+                card = read_json(content)["data"][0]
                 longest = card.get("max_model_len") or self.max_tokens
                 if longest < self.max_tokens:
                     raise ServerError(
@@ -182,7 +229,7 @@ class RemoteEngine:
                     )
                 server.model = card["id"]
                 server.serves, server.reason = server.serves or card["id"], ""
-            except (httpx2.HTTPError, ServerError, ValueError, LookupError) as error:
+            except (httpx2.HTTPError, ServerError, ValueError, LookupError, TypeError, AttributeError) as error:
                 self.leave_out(
                     server,
                     error
