@@ -348,6 +348,9 @@ def _look_at_servers(cfg: Config, root: Path) -> Iterator[Finding]:
         yield Finding("servers", cfg.servers.file or "servers", "mend", str(error))
         return
     with pool:
+        if not pool.specs:
+            where = cfg.servers.file or "servers.names"
+            yield Finding("servers", where, "mend", "no server is named there; add one, such as a command to start")
         for name in pool.specs:
             yield from run_sync(_look_at_server, pool, name)
 

@@ -51,3 +51,27 @@ def test_nothing_in_a_page_is_markup(folder):
     page = Reading([("title", [(part.role, part.text) for part in episode.text])])._repr_html_()
     assert "<script" not in page
     assert "<b>" not in Table(["<b>a"], [["<script>"]])._repr_markdown_()
+
+
+BROKEN = {  # contents of a file of episodes -> what the sentence about it holds
+    "no text": (b"\xff\xfe bad\n", "line 1"),
+    "no outcome": (None, "has no outcome"),
+    "three thousand lists": (b"[" * 3000 + b"]" * 3000 + b"\n", "line 1"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_of_episodes_is_named_in_a_sentence(kind, tmp_path):
+    content, told = BROKEN[kind]
+    if content is None:
+        episode = json.loads((ROOT / "tests/data/trajectories.jsonl").read_text().splitlines()[0])
+        content = json.dumps(episode | {"outcome": None}).encode() + b"\n"
+    (tmp_path / "episodes.jsonl").write_bytes(content)
+    done = command(tmp_path, "show", "episodes.jsonl")
+    assert done.returncode == 1 and told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_half_written_last_line_of_a_killed_run_is_left_out(tmp_path):
+    line = (ROOT / "tests/data/trajectories.jsonl").read_text().splitlines()[0]
+    (tmp_path / "episodes.jsonl").write_text(f"{line}\n{line[:200]}")
+    assert len(read_episodes(tmp_path / "episodes.jsonl")) == 1

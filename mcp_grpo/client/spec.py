@@ -243,11 +243,14 @@ def from_mcp_servers(
     if not isinstance(source, dict):
         where, base = str(source), os.path.dirname(os.path.abspath(source))
         try:
-            config = json.loads(Path(source).read_text())
+            config = json.loads(Path(source).read_text(encoding="utf-8-sig"))
         except OSError as e:
             raise SpecError(f"{where}: the server file cannot be read ({e.strerror}).") from e
         except ValueError as e:
-            raise SpecError(f"{where}: the server file is not JSON ({e}).") from e
+            raise SpecError(
+                f"{where}: the server file is not JSON ({e}); comments, and commas before a closing bracket, are not "
+                "part of JSON: take them out."
+            ) from e
     servers = config.get("mcpServers", config.get("servers")) if isinstance(config, dict) else None
     if not isinstance(servers, dict):
         raise SpecError(f"{where}: an object called mcpServers should hold the servers.")

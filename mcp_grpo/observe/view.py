@@ -326,7 +326,7 @@ def read_episodes(
     "The episodes of a run. Raises `ConfigError` if there are none."
     place = Path(place)
     if place.is_file():
-        return read_trajectories(place)
+        return _ended(place)
     if which and which not in EPISODES:
         raise ConfigError(
             f"there are no episodes called {which!r}; there are {', '.join(EPISODES)}{nearest(which, EPISODES)}"
@@ -338,7 +338,16 @@ def read_episodes(
             f"{place} holds no {EPISODES[which] if which else 'episodes'}: give the folder of a run below "
             "outputs/, or of an evaluation."
         )
-    return read_trajectories(found[0])
+    return _ended(found[0])
+
+
+def _ended(path: Path) -> list[Trajectory]:
+    "Return the episodes of a file. Raises `ConfigError` where one of them has no outcome."
+    episodes = read_trajectories(path)
+    for number, episode in enumerate(episodes, 1):
+        if episode.outcome is None:
+            raise ConfigError(f"{path}: episode {number} has no outcome; it had not ended when it was written.")
+    return episodes
 
 
 def choose_episodes(

@@ -135,14 +135,18 @@ def write_trajectories(
 
 
 def read_trajectories(path: str | Path) -> list[Trajectory]:
-    "Read and check a file that `write_trajectories` wrote; an error names the bad line."
+    """Read and check a file that `write_trajectories` wrote; an error names the bad line. The last line of a run
+    that was killed may be incomplete, and is left out."""
     found = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    *lines, last = Path(path).read_bytes().split(b"\n")
+    for number, line in enumerate([*lines, last], 1):
         if not line.strip():
             continue
         try:
             found.append(Trajectory.model_validate_json(line).check())
         except ValidationError as error:
+            if line is last:
+                break
             raise TrajectoryError(explain(error, f"{path}, line {number}", Trajectory)) from None
         except TrajectoryError as error:
             raise TrajectoryError(f"{path}, line {number}: {error}") from None
