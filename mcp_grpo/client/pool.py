@@ -184,7 +184,7 @@ class ServerPool:
             self._slots.release()
 
     async def take(self) -> Session:
-        "Return a clean session for one episode; return it with `give_back` or `drop`."
+        "Take a clean session for one episode; the caller releases it with `give_back` or discards it with `drop`."
         self.in_use += 1
         if self.spec.transport != "memory":
             self._wanted = min(max(self._wanted, self.in_use), self.spec.processes)

@@ -22,7 +22,7 @@ from .world import SYNTHETIC, fail, refuse, reply
 
 # %% ../../nbs/03_servers/01_live.ipynb #88a7b793
 class Refused(ValueError):
-    "The model asked for what does not exist or is not allowed; the model reads the message."
+    "The model asked for something that does not exist or is not allowed; the message is returned to the model."
 
 
 class Failed(RuntimeError):

@@ -1120,7 +1120,7 @@ def _without_value(calls: list[dict]) -> list[dict]:
 
 @family
 def no_such_year(author):
-    "A year for which there is no statement."
+    "Ask for a figure of a year without a financial statement."
     fact, ask = author.fact("revenue costs income"), author.say("What is {}?", "Give {}.", "Tell me {}.")
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     other = author.company(fact.company)

@@ -163,7 +163,7 @@ def _signal_group(pid: int, number: int) -> None:
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #6d1cf326
 class _Zygote:
-    "The process that forks: the link to its owner, and the servers it has started."
+    "The process that forks servers: it holds the socket to its owner and the servers that it has started."
 
     def __init__(self, link: socket.socket):
         self.link, self.pid, self.owner = link, os.getpid(), os.getppid()
