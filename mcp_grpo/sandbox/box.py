@@ -492,8 +492,8 @@ class Sandbox:
         "Start and test the sandbox. Raises `SandboxError` if it cannot be started or fails its self-test."
         if self.kinds != ("none",) and (sys.platform != "linux" or platform.machine() not in ARCHITECTURES):
             raise SandboxError(
-                f"the sandbox for model-written code needs Linux on x86-64 or ARM64, and this machine is {sys.platform} "
-                f"on {platform.machine()}: use such a machine, or a Linux container on this one."
+                "the sandbox for model-written code needs Linux on x86-64 or ARM64, and this machine is "
+                f"{sys.platform} on {platform.machine()}: use such a machine, or a Linux container on this one."
             )
         with self._lock:
             self.zygote = self._strongest()
