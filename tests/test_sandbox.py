@@ -244,5 +244,5 @@ def test_the_marks_can_be_seen(folder):
 
 def test_other_systems_are_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(SandboxError, match="on Linux"):
+    with pytest.raises(SandboxError, match="needs Linux"):
         Sandbox().start()
