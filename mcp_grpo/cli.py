@@ -181,11 +181,9 @@ def tasks(
     """Explore MCP servers and write tasks from what they answer; no language model is needed.
 
     The tools are called on what identifies something, and results are followed into further calls. From what was seen a
-    catalog is read off: which things there are, what is told of
-    them, how one leads to another. Tasks ask about these things as a person would, and do not say what to call. Every
-    task is executed
-    twice before it is written. All tools are called where the server's entry says that each episode has a state of its
-    own: an isolation other than shared,
+    catalog is read off: which things there are, what is told of them, how one leads to another. Tasks ask about these
+    things as a person would, and do not say what to call. Every task is executed twice before it is written. All tools
+    are called where the server's entry says that each episode has a state of its own: an isolation other than shared,
     or a {workdir}. Elsewhere a tool is called only if the server, or its name and description, say that it reads; the
     report lists the others, and --allow NAME adds one.
 
@@ -320,9 +318,8 @@ def train(
     """Train a policy on tasks, and measure it on held-out tasks before and after.
 
     Everything is written to outputs/RUN: the configuration, the log, all episodes, checkpoints, the trained model, and
-    report.html. A policy that never
-    succeeds cannot learn from rewards: give --warmstart 100 or more, and the run first learns to write what solves the
-    training tasks.
+    report.html. A policy that never succeeds cannot learn from rewards: give --warmstart 100 or more, and the run first
+    learns to write what solves the training tasks.
 
     \b
     mcp-grpo train --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
@@ -368,8 +365,8 @@ def warmstart(
     """Teach a policy what solves the training tasks, by supervised training on the oracle's episodes.
 
     The oracle makes the calls that a task itself names. The policy learns to write them, token for token, until it
-    succeeds now and then; after that, rewards
-    teach it the rest. The model is in outputs/RUN/model: give it to mcp-grpo train as --model.
+    succeeds now and then; after that, rewards teach it the rest. The model is in outputs/RUN/model: give it to mcp-grpo
+    train as --model.
 
     \b
     mcp-grpo warmstart --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --steps 100 --run warm

@@ -63,18 +63,14 @@ def read_json(
         value = json.loads(text, **settings)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    level = [value]
+    level = _holders([value])
     for _ in range(_DEEPEST):
-        level = (
-            [
-                part
-                for holder in level
-                for part in (holder.values() if isinstance(holder, dict) else holder)
-                if isinstance(part, (list, dict))
-            ]
-            if not isinstance(value, (str, int, float, bool, type(None)))
-            else []
-        )
-        if not level:
-            return value
-    raise ValueError("it is nested too deeply")
+        level = [inner for holder in level for inner in _holders(holder)]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _holders(parts: list | dict) -> list:
+    "Return those of some parts that are lists or objects themselves."
+    return [part for part in (parts.values() if isinstance(parts, dict) else parts) if isinstance(part, (list, dict))]

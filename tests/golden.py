@@ -2,10 +2,9 @@
 else.
 
 `python tests/golden.py check` runs the quick-start again (seed 0, six steps, deterministic) and compares it with
-`tests/data/golden.json`;
-`record` writes that file. Both run in float32 with AVX2 kernels on one thread, so that processors that have more give
-the same bits;
-processors of two makers differ in the last ones (the record was made on one of AMD's).
+`tests/data/golden.json`; `record` writes that file. Both run in float32 with AVX2 kernels on one thread, so that
+processors that have more give the same bits; processors of two makers differ in the last ones (the record was made on
+one of AMD's).
 """
 
 import argparse, hashlib, json, os, subprocess, sys, tempfile

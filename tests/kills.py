@@ -2,10 +2,9 @@
 left alone.
 
 A kernel and its imports take longer than a short run. So one process that has imported everything forks for each run,
-and the child executes the cells of
-`experiments/train.ipynb` as they stand, with the parameters after their defaults. `python tests/kills.py` is that
-process: it reads one JSON line for each run
-(folder, parameters, kill_after) and answers with one (code, seconds).
+and the child executes the cells of `experiments/train.ipynb` as they stand, with the parameters after their defaults.
+`python tests/kills.py` is that process: it reads one JSON line for each run (folder, parameters, kill_after) and
+answers with one (code, seconds).
 """
 
 import json, os, select, signal, subprocess, sys, time, traceback

@@ -1,9 +1,9 @@
 """One optimisation step on given groups, by our learner and by TRL's trainer, each through the door that its users
 take.
 
-The benchmark of the learner alternates the two in one process. Peak memory needs a process for each side:
-`python tests/learner_steps.py JSON`, with the arguments of `added`, prints how much two steps add to the memory before
-them, in MiB.
+The benchmark of the learner alternates the two in one process. Peak memory needs a process for each side: `python
+tests/learner_steps.py JSON`, with the arguments of `added`, prints how much two steps add to the memory before them, in
+MiB.
 """
 
 import gc, json, re, sys, tempfile, time

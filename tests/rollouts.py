@@ -2,8 +2,8 @@
 through TRL's trainer.
 
 The packaged model samples episodes once. Every contender then plays these episodes: it computes what it would compute,
-draws a token,
-and goes on with the recorded one. So all of them compute the same tokens, whatever the order in which they get to them.
+draws a token, and goes on with the recorded one. So all of them compute the same tokens, whatever the order in which
+they get to them.
 """
 
 import json, sys, time

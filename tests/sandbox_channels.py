@@ -2,10 +2,9 @@
 counts those that are seen, as JSON.
 
 WHERE is one of sandbox.walls.KINDS; `denied` for Landlock where namespaces are denied (run it within hostile.jail); or
-`none`, which is for jails only.
-An episode looks, another one marks every channel, further ones look again: after its end (`one_after_another`), and
-while it runs (`at_once`).
-A mark is seen if the two looks differ by at least the channel's step; a look that is refused sees nothing."""
+`none`, which is for jails only. An episode looks, another one marks every channel, further ones look again: after its
+end (`one_after_another`), and while it runs (`at_once`). A mark is seen if the two looks differ by at least the
+channel's step; a look that is refused sees nothing."""
 
 import asyncio, json, os, stat, sys, textwrap, time
 from contextlib import AsyncExitStack

@@ -1,12 +1,10 @@
 """A device that is not the processor, to try on any machine that the learner and the engine hf never mix two devices.
 
 `python tests/second_device.py` plays the same work on the processor and on the device `twin`, in a process of its own
-because torch takes only
-one such device, and prints as JSON how far the results are apart, and how often the device was launched and waited for.
-A twin tensor is a
-tensor of the processor that says that it lies elsewhere: an operation on it and on a tensor of the processor raises, as
-it does with CUDA.
-What it cannot show are kernels: how a GPU rounds, what it allows, and its speed.
+because torch takes only one such device, and prints as JSON how far the results are apart, and how often the device was
+launched and waited for. A twin tensor is a tensor of the processor that says that it lies elsewhere: an operation on it
+and on a tensor of the processor raises, as it does with CUDA. What it cannot show are kernels: how a GPU rounds, what
+it allows, and its speed.
 """
 
 import asyncio, json, tempfile

@@ -1,10 +1,9 @@
 """Three steps of the learner in one process, or in ranks that torchrun starts, on the same trajectories.
 
 `python -m torch.distributed.run --standalone --nproc-per-node 2 tests/sharded.py FOLDER` writes
-`FOLDER/<case>-2.safetensors`, the change
-of every weight; without torchrun it writes `<case>-1.safetensors`. Every case also saves a checkpoint after two steps,
-resumes it in a new
-policy and compares; at the end each side resumes what the other side saved, if it has.
+`FOLDER/<case>-2.safetensors`, the change of every weight; without torchrun it writes `<case>-1.safetensors`. Every case
+also saves a checkpoint after two steps, resumes it in a new policy and compares; at the end each side resumes what the
+other side saved, if it has.
 """
 
 import atexit, json, math, os, sys

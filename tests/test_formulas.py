@@ -1,8 +1,7 @@
 """Loss and gradient against TRL's own, on the same trajectories.
 
 TRL's trainer is given the tokens, masks, logprobs and rewards of our trajectories, as its `rollout_func` and reward
-function.
-It computes its advantages and its loss itself; the same model is trained by our learner.
+function. It computes its advantages and its loss itself; the same model is trained by our learner.
 """
 
 import pytest

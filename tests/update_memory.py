@@ -2,8 +2,7 @@
 tests/update_memory.py MODE OVERRIDES` prints both in MiB.
 
 On a GPU it is what torch's allocator had handed out, on a processor what the process has gained since updates of the
-packaged model,
-which have loaded all libraries. The engine's part, its copy of the weights too, is left out.
+packaged model, which have loaded all libraries. The engine's part, its copy of the weights too, is left out.
 """
 
 import json, sys

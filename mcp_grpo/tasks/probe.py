@@ -383,8 +383,9 @@ class Probe:
             )
             for field in thing.fields:
                 holds, fails = ({record.get(field.path) for record in side} for side in (did, did_not))
-                if field.kind in ("category", "flag") and fails and None not in holds and not holds & fails:
-                    found[argument] = {field.path: sorted(holds)}
+                tells = field.kind in ("category", "flag") and None not in holds and not holds & fails
+                if tells and min(len(did), len(did_not)) >= 2:  # a single thing differs from others in every field
+                    found[argument] = {field.path: sorted(holds, key=str)}
                     break
         return found
 

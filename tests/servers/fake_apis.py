@@ -2,8 +2,8 @@
 they fail.
 
 What a request is about chooses the failure: `E429` as ticker, symbol, word of a query, address or end of a channel's
-id. Without the right key
-every path answers 401. Every error quotes the key, as some services do, so that a test sees whether it gets out.
+id. Without the right key every path answers 401. Every error quotes the key, as some services do, so that a test sees
+whether it gets out.
 """
 
 import contextlib, json, re, threading, time

@@ -1,9 +1,8 @@
 """An MCP server that misbehaves on demand.
 
 It speaks plain JSON-RPC over stdio and needs only the standard library: it starts in a blink, and it can break what an
-SDK would not let it.
-`--tools N` is the version of its tool list, or a file that holds it; `--workdir FOLDER` is where it keeps its notes
-(else where it runs).
+SDK would not let it. `--tools N` is the version of its tool list, or a file that holds it; `--workdir FOLDER` is where
+it keeps its notes (else where it runs).
 """
 
 import argparse, json, os, signal, subprocess, sys, threading, time

@@ -2,8 +2,7 @@
 through, as JSON.
 
 KIND is one of sandbox.walls.KINDS, or `any` for the strongest that can be had. FOLDER is for the bait and must be
-writable.
-`none` is for jails only (`jail` makes one): nothing holds the code then."""
+writable. `none` is for jails only (`jail` makes one): nothing holds the code then."""
 
 import asyncio, json, os, re, shutil, socket, sys
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Programs that do what they can to let secrets out: results, refusals, last words, exceptions, logs, tapes.
 
 `run` starts one in a folder with ten secrets planted, `run_unforeseen` one with secrets under names and in places that
-no list of names foresees,
-and `train` the main job on servers that tell theirs; `found` looks for them in all that was written.
+no list of names foresees, and `train` the main job on servers that tell theirs; `found` looks for them in all that was
+written.
 """
 
 import asyncio, base64, json, logging, os, random, re, secrets, string, subprocess, sys, traceback

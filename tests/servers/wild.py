@@ -2,9 +2,8 @@
 without end, half an answer.
 
 Plain JSON-RPC and only the standard library. `wild.py` speaks over stdio, `wild.py --http` over streamable HTTP and
-prints its URL first.
-The one tool is called `wild`; its argument `mode` says what comes of the call. `--list KIND` is how the tools are
-listed.
+prints its URL first. The one tool is called `wild`; its argument `mode` says what comes of the call. `--list KIND` is
+how the tools are listed.
 """
 
 import argparse, gzip, json, os, sys, threading, time

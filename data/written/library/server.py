@@ -1,8 +1,8 @@
 """A lending library as an MCP server over stdio: books, members and loans in one SQLite file.
 
 The file is given by `--db`, or by the environment variable LIBRARY_DB. Where there is no such file it is made and
-filled, always with the same rows.
-The library has a day of its own, TODAY, so that an answer does not depend on when it is asked for.
+filled, always with the same rows. The library has a day of its own, TODAY, so that an answer does not depend on when it
+is asked for.
 """
 
 import argparse, datetime, os, random, sqlite3
