@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['IDENTIFIERS', 'NAMES', 'Seen', 'inner_arguments', 'whole_arguments', 'flat', 'value_in', 'lists_in', 'plural',
            'article', 'one_of', 'noun_of', 'key_of', 'is_somebody', 'kind_of', 'Field', 'Thing', 'Key', 'Reader',
-           'Changer', 'Link', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'relations_in', 'make_catalog',
-           'write_catalog', 'read_catalog']
+           'Changer', 'Link', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'related_in', 'relations_in',
+           'make_catalog', 'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
 import json
@@ -457,6 +457,7 @@ class Link(BaseModel):
     subject: str = Described(description="field that names the one who works on something")
     verb: str = Described(description="field that says how they are related")
     object: str = Described(description="field that names what the subject works on")
+    thing: str = Described(description="noun of what both are")
 
     @property
     def id(self) -> str:
@@ -660,10 +661,16 @@ def records_of(reader: Reader, call: Seen) -> list[dict]:
     ]
 
 
+def related_in(link: Link, call: Seen) -> list[dict]:
+    "Return the records of a result that each tell how two things are related."
+    records = _at(value_in(call.content), link.items)
+    return [record for record in records or () if {link.subject, link.verb, link.object} <= record.keys()]
+
+
 def relations_in(link: Link, call: Seen, name: str) -> dict[tuple[str, bool], list[str]]:
     "Return how a thing is related by a result: (the word for it, whether the thing is its subject) -> the others."
     found = defaultdict(list)
-    for record in _at(value_in(call.content), link.items) or ():
+    for record in related_in(link, call):
         for mine, other in ((link.subject, link.object), (link.object, link.subject)):
             if str(record.get(mine)).casefold() == name.casefold():
                 found[str(record[link.verb]), mine == link.subject].append(str(record[other]))
@@ -707,7 +714,13 @@ def _links_of(reader: Reader, calls: list[Seen]) -> Iterator[Link]:
             first = set(words_of(ends[1])) & {"from", "source", "subject", "head"}  # rarely, it stands behind the other
             subject, object = reversed(ends) if first else ends
             yield Link(
-                server=reader.server, tool=reader.tool, items=path, subject=subject, verb=verbs[0], object=object
+                server=reader.server,
+                tool=reader.tool,
+                items=path,
+                subject=subject,
+                verb=verbs[0],
+                object=object,
+                thing=reader.gives,
             )
 
 

@@ -50,6 +50,7 @@ from mcp_grpo.tasks.catalog import (
     needed_arguments,
     noun_of,
     records_of,
+    related_in,
     wanted_by,
     whole_arguments,
 )
@@ -127,6 +128,7 @@ class Probe:
     ):
         self.pool, self.seeds, self.allow, self.rng = pool, seeds or {}, set(allow), random.Random(f"probe {seed}")
         self.reports = {server: Report(server) for server in servers}
+        self.takes: dict[str, dict[str, Key]] = {}  # tool that was read -> argument -> what it identifies
         self.tools: dict[str, dict[str, mcp_types.Tool]] = {}  # server -> name -> tool, of those that may be called
         self.changing: dict[
             str, set[str]
@@ -222,19 +224,25 @@ class Probe:
     def identifiers(self) -> dict[tuple[str, str], list]:
         "Return the values that identify things: (noun, id or name) -> values, in the order they were met."
         catalog, found = self.catalog(), defaultdict(dict)
+        self.takes = {reader.id: reader.takes for reader in catalog.readers}
         for call, reader in catalog.read(self.seen.values()):
             fields = [field for field in catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
             for record in records_of(reader, call):
                 for field in fields:
                     if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool):
                         found[field.refers or reader.gives, field.kind].setdefault(value)
+        for link in catalog.links:
+            for call in (call for call in self.seen.values() if (call.server, call.tool) == (link.server, link.tool)):
+                for record in related_in(link, call):
+                    found[link.thing, "name"] |= dict.fromkeys((record[link.subject], record[link.object]))
         return {key: list(values) for key, values in found.items()}
 
     def choices(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict[str, list]:
         "Return the values that each needed argument of a tool may take; an empty list where nothing is known."
         found = {}
         for name, schema in needed_arguments(tool).items():
-            key, last = wanted_by(name, schema, noun_of(tool.name, server)), _last_name(name)
+            key, last = self.takes.get(f"{server}.{tool.name}", {}).get(name), _last_name(name)
+            known_by = (key.thing, key.by) if key else wanted_by(name, schema, noun_of(tool.name, server))
             given = (
                 self.seeds.get(f"{tool.name}.{last}")
                 or self.seeds.get(last)
@@ -248,7 +256,7 @@ class Probe:
                 and len(folders := self.known[server].folders) == 1
             ):
                 given = folders
-            values = [str(value) if wants_text else value for value in identifiers.get(key, [])] if key else []
+            values = [str(value) if wants_text else value for value in identifiers.get(known_by, [])]
             found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
 
