@@ -376,7 +376,12 @@ def _number(text: str) -> Any:
     return int(text) if re.fullmatch(r"-?(?:0|[1-9]\d{0,15})", text) else text
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #135bb715
-_SYLLABLES = "ba ce di fo gu ka le mi no pu ra se ti vo zu".split()
+_NEW_NAMES = (
+    "amber birch cedar clover copper coral dune elm ember falcon fern flint forest garden granite grove harbour hazel "
+    "heron holly island ivory jade juniper lantern larch lemon lily linden maple marble meadow mint moss olive opal "
+    "orchard otter pearl pebble pine plum quartz raven reed river robin rowan saffron sage silver slate spruce summit "
+    "thistle timber topaz tulip valley walnut willow winter"
+).split()  # of two of these a new branch, file or note gets its name
 _SQL_READS = (
     "SELECT {a} * {b} AS product",
     "SELECT {a} + {b} AS total",
@@ -516,8 +521,9 @@ class Known:
         default_factory=list
     )  # arguments of the calls that wrote in the present lease, each with its path
 
-    def word(self, syllables: int = 3) -> str:
-        return "".join(self.rng.choice(_SYLLABLES) for _ in range(syllables))
+    def word(self) -> str:
+        "Return a name that nothing has yet: cedar-harbour."
+        return "-".join(self.rng.sample(_NEW_NAMES, 2))
 
     def remember(self, call: int, tool: str, facts: list[tuple[str, Any]], params: dict) -> None:
         "Keep the parts of a call's result that are not its own arguments: of each path at most 50 different ones."
@@ -597,15 +603,15 @@ class Known:
         given = dict(
             a=self.rng.randrange(3, 90),
             b=self.rng.randrange(100, 999),
-            word=self.word(2),
-            word2=self.word(3),
+            word=self.word(),
+            word2=self.word(),
             table=self.tables[-1] if self.tables else "",
         )
         if "create" in words_of(tool):
-            self.tables.append(self.word())
+            self.tables.append(self.word().replace("-", "_"))
             return f"CREATE TABLE {self.tables[-1]} (item TEXT, amount INTEGER)"
         if self.tables and ("write" in words_of(tool) or "insert" in text and "select" not in tool):
-            rows = ", ".join(f"('{self.word(2)}', {self.rng.randrange(10, 999)})" for _ in range(3))
+            rows = ", ".join(f"('{self.word()}', {self.rng.randrange(10, 999)})" for _ in range(3))
             return f"INSERT INTO {self.tables[-1]} VALUES {rows}"
         return self.rng.choice(_SQL_TABLE_READS if self.tables else _SQL_READS).format(**given)
 
@@ -629,7 +635,7 @@ class Known:
         if words & {"path", "file", "filename", "source", "destination"} and self.folders:
             return self.place(tool)
         if words & {"content", "text", "message", "body", "note", "observation"} and writes(tool):
-            return " ".join(self.word() for _ in range(self.rng.randrange(2, 7)))
+            return " ".join(self.rng.sample(_NEW_NAMES, self.rng.randrange(3, 7)))
         return _UNKNOWN
 
     def place(self, tool: mcp_types.Tool) -> str:

@@ -118,8 +118,8 @@ def flat(record: dict, path: str = "") -> dict[str, Any]:
     return found
 
 
-_entry = re.compile(r"^\[([A-Z]{3,10})\] (\S.*?)(?:\s{3,}.*)?$", re.M)  # [FILE] notes.txt
-_line = re.compile(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,58}?)\s*$", re.M)
+_entry = re.compile(r"^\[([A-Z]{3,10})\] (\S.*?)(?:[ \t]{3,}.*)?$", re.M)  # [FILE] notes.txt
+_line = re.compile(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*$", re.M)
 
 
 _envelope = re.compile(r"(?:.*_)?(?:data|result|content|payload|response|output)")
@@ -225,8 +225,8 @@ def plural(noun: str) -> str:
     last = noun.rpartition(" ")[2]
     if last in ("person",):
         return noun.removesuffix("person") + "people"
-    if last in ("news", "information", "data", "series", "staff", "history"):
-        return noun
+    if last in ("news", "information", "data", "series", "staff", "history") or one_of(last) != last:
+        return noun  # as it is, or a plural already
     if last in ("shelf", "half", "leaf", "knife", "life", "wife"):
         return re.sub(r"fe?$", "ves", noun)
     if " of " in noun:
@@ -399,6 +399,7 @@ class Reader(BaseModel):
         None, description="where the list stands in a result, empty for the whole of it; null: the result is one thing"
     )
     shows: list[str] = Described(default_factory=list, description="fields of the thing that its results hold, by path")
+    limit: int | None = Described(None, description="records that its list holds at most, unless it is told otherwise")
 
     @property
     def id(self) -> str:
@@ -638,7 +639,24 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
             )
         ):
             noun = key.thing  # a price belongs to what was asked about
-    return Reader(server=server, tool=tool.name, takes=takes, fixed=fixed, gives=noun or "result", items=items)
+    return Reader(
+        server=server,
+        tool=tool.name,
+        takes=takes,
+        fixed=fixed,
+        gives=noun or "result",
+        items=items,
+        limit=_limit_of(tool) if items is not None else None,
+    )
+
+
+def _limit_of(tool: mcp_types.Tool) -> int | None:
+    "Return how many records a tool lists by default, by the schema of an argument such as `limit` or `max_count`."
+    for name, schema in ((tool.input_schema or {}).get("properties") or {}).items():
+        default = schema.get("default") if isinstance(schema, dict) else None
+        if isinstance(default, int) and default > 1 and set(words_of(name)) & {"limit", "max", "top", "count", "size"}:
+            return default
+    return None
 
 
 def records_of(reader: Reader, call: Seen) -> list[dict]:
@@ -755,7 +773,8 @@ def make_catalog(
         readers += [
             reader.model_copy(update={"items": path, "gives": noun})
             for path, n in inside.items()
-            if n > 1 and (noun := " ".join(map(one_of, words_of(path.rpartition(".")[2]))))
+            if n > 1
+            and (noun := " ".join([*map(one_of, words_of(last := path.rpartition(".")[2])), *_entry_word(last)]))
         ]
     values: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
     for reader in readers:
@@ -817,6 +836,11 @@ def make_catalog(
     return Catalog(things=things, readers=readers, links=links)
 
 
+def _entry_word(name: str) -> list[str]:
+    "Return what the name of a list lacks to be the name of one of its records: a history has entries."
+    return ["entry"] if words_of(name)[-1:] in (["history"], ["log"], ["list"]) else []
+
+
 def _renamed(reader: Reader, noun: str) -> Reader:
     "Return a reader whose thing is called otherwise: nodes that the arguments of other tools call entities."
     takes = {
@@ -844,9 +868,12 @@ def _label(path: str, noun: str) -> str:
         words = words[len(own) :]
     if words[:1] in (["is"], ["has"]) and len(words) > 1:
         words = words[1:]
+    if len(words) > 1 and words[-1] in _UNITS:
+        words = [*words[:-1], "in", words[-1]]
     return _SPELT_OUT.get(" ".join(words), " ".join(words)) or path
 
 
+_UNITS = {"g", "kg", "mg", "mm", "cm", "km", "ml", "kb", "mb", "gb", "usd", "eur"}
 _SPELT_OUT = {
     "dob": "date of birth",
     "address 1": "street address",

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COUNT_ALL', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'SETTING', 'DEEDS', 'MAKE', 'MAKE_OF', 'MAKING', 'SET',
-           'Step', 'Phrase', 'Group', 'Phrases', 'verb_forms', 'Question', 'worded', 'said_as', 'field_forms',
-           'Grammar', 'argument_label']
+           'Step', 'Phrase', 'Group', 'most_of', 'Phrases', 'verb_forms', 'Question', 'worded', 'said_as',
+           'field_forms', 'Grammar', 'argument_label']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -71,6 +71,10 @@ class Group:
     owner: tuple[str, ...] = ()  # ways to name whose they are; empty where they are all there are
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
     plain: bool = False  # the texts are what its call was given, as in "in /workdir/minutes"
+
+    @property
+    def reached_limit(self) -> bool:
+        return self.reader.limit is not None and len(self.records) >= self.reader.limit
 
 
 def _simple(text: str) -> bool:
@@ -148,6 +152,12 @@ _LEAST = {
     "rating": "worst-rated",
     "population": "smallest",
 }
+
+
+def most_of(label: str) -> tuple[str, str]:
+    "Return the words for most and least of something: the most seats, the highest price."
+    last = label.rpartition(" ")[2]
+    return ("most", "fewest") if one_of(last) != last else ("highest", "lowest")
 
 
 class Phrases:
@@ -438,18 +448,19 @@ class Phrases:
                 ):
                     newest, oldest = (_YOUNGEST, ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
                     yield pick([text for word in newest for text in of(word)], last)
-                    yield pick([text for word in oldest for text in of(word)], first)
-                elif field.kind == "number":
+                    if not group.reached_limit:
+                        yield pick([text for word in oldest for text in of(word)], first)
+                elif field.kind == "number" and not group.reached_limit:
                     yield pick(
                         of(_MOST[field.label])
                         if field.label in _MOST
-                        else [f"{text} with the highest {field.label}" for text in of("")],
+                        else [f"{text} with the {most_of(field.label)[0]} {field.label}" for text in of("")],
                         last,
                     )
                     yield pick(
                         of(_LEAST[field.label])
                         if field.label in _LEAST
-                        else [f"{text} with the lowest {field.label}" for text in of("")],
+                        else [f"{text} with the {most_of(field.label)[1]} {field.label}" for text in of("")],
                         first,
                     )
 
@@ -618,6 +629,18 @@ _PLAIN = (
     "Find the {f} {x} for me.",
     "Can you tell me the {f} {x}?",
 )
+_WRITTEN = (  # for what a line of a file says
+    'What does {x} say under "{f}"?',
+    'Look into {x}: what does it say under "{f}"?',
+    'Tell me what {x} says under "{f}".',
+    'What is written in {x} under "{f}"?',
+    'Can you look up what {x} says under "{f}"?',
+    'I need what {x} says under "{f}".',
+    'Please read {x} and tell me what it says under "{f}".',
+    'Do you know what {x} says under "{f}"?',
+    'There is a line "{f}" in {x}. What does it say?',
+    'What stands in {x} under "{f}"?',
+)
 _NUMBER = tuple(form for form in _FIELD if "hich {f}" not in form and "hat {f}" not in form)
 _ASKED = {  # by the last word of a label; where the label of a person is asked for otherwise: (label, True)
     ("city", True): (
@@ -672,7 +695,7 @@ _ASKED = {  # by the last word of a label; where the label of a person is asked 
     "language": ("In which language is {x}?", "What language is {x} in?", "Which language is {x} written in?"),
     "shelf": (
         "Which shelf does {x} belong on?",
-        "On which shelf is the place of {x}?",
+        "Which shelf is {x} on?",
         "Where on the shelves does {x} belong?",
     ),
     "opened": (
@@ -686,7 +709,7 @@ _ASKED = {  # by the last word of a label; where the label of a person is asked 
     "loaned": ("When was {x} lent?", "On what day did {x} begin?", "When did {x} begin?"),
     "returned": ("When was {x} returned?", "On what day was {x} brought back?", "When did {x} come back?"),
     "joined": ("When did {x} join?", "Since when has {x} been with us?", "On what day did {x} join?"),
-    "date": ("When is {x}?", "What's the date of {x}?", "On what day is {x}?"),
+    "date": ("What's the date of {x}?", "Of what date is {x}?", "What date does {x} have?"),
     ("name", True): ("What is {x} called?", "What's the name of {x}?", "What name does {x} have?"),
     ("name", False): ("What is {x} called?", "What's the name of {x}?"),
     ("title", False): ("What is {x} called?", "What's the title of {x}?", "What title does {x} have?"),
@@ -724,7 +747,7 @@ _LIST = (
     "What {n} are there for {o}?",
     "Show me {o_s} {n}, please.",
     "All {n} of {o}, please.",
-    "Do you have {g}?",
+    "Could you list {g} for me?",
     "Which {n} belong to {o}?",
 )
 _LIST_ALL = (
@@ -780,13 +803,13 @@ COUNT_BY = (
     "How many {n} have the {f} {v}?",
     "How many {n} are there with the {f} {v}?",
     "Count the {n} whose {f} is {v}.",
-    "Tell me how many {n} have {v} as their {f}.",
-    "For how many {n} is the {f} {v}?",
+    "Tell me how many {n} have the {f} {v}.",
+    "I'd like to know how many {n} there are with the {f} {v}.",
     "Can you count the {n} with the {f} {v}?",
     "I need the number of {n} whose {f} is {v}.",
     "How many of our {n} have the {f} {v}?",
-    "{f} {v}: how many {n} is that?",
-    "Please check how many {n} there are with {v} as the {f}.",
+    "{f} {v}: how many {n} are there?",
+    "Please check how many {n} have the {f} {v}.",
 )
 OF_WHOM = (
     "How many {n} does {o} have?",
@@ -991,7 +1014,7 @@ _ABSENT = {
     ),
     False: (
         "barcode",
-        "serial number",
+        "delivery note",
         "invoice number",
         "invoice date",
         "weight",
@@ -1053,9 +1076,9 @@ DEEDS = {  # first word of a tool's name -> ways to say it of {x}, with {v} wher
 }
 MAKE = (
     "{v} a {n} called {x}",
-    "{v} a new {n}, {x}",
-    "{v} {x} as a {n}",
-    "{v} one more {n}, {x}",
+    "{v} a new {n} called {x}",
+    "{v} a {n} by the name of {x}",
+    "{v} one more {n} called {x}",
 )  # for what a tool makes of plain values; {x} is its name and what it holds
 MAKE_OF = (
     "{v} a {n} {x}",
@@ -1071,8 +1094,8 @@ MAKING = {
 SET = (
     "set the {f} of {x} to {v}",
     "change the {f} of {x} to {v}",
-    "make {v} the {f} of {x}",
-    "put the {f} of {x} to {v}",
+    "change {s} {f} to {v}",
+    "correct the {f} of {x} to {v}",
     "update the {f} of {x} to {v}",
 )
 _GIVING = {  # first word of a tool that gives somebody something -> ways to say it
@@ -1117,7 +1140,9 @@ def worded(form: str, **parts: str) -> str:
 
 
 def said_as(field: Field) -> str:
-    "Return what a field is called in a sentence: of a day, its date."
+    "Return what a field is called in a sentence: of a day, its date; of what was sold, its number."
+    if field.kind == "number" and (field.label in _PARTICIPLES or field.label.endswith("ed")):
+        return f"number {field.label}"
     return (
         f"{field.label} date"
         if field.kind == "date" and not {"date", "day", "time", "at", "on"} & set(field.label.split())
@@ -1147,13 +1172,23 @@ def _spoken_as_verb(field: Field) -> bool:
     )
 
 
+def _is_file(thing: Thing) -> bool:
+    return thing.noun.rpartition(" ")[2] in ("file", "document")
+
+
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     "Return the wordings that ask for a field; those made for its name come as often as those that fit any."
     last = field.label.rpartition(" ")[2]
+    if _is_file(thing) and field.label != "size":
+        return _WRITTEN
     special, general = (
         _ASKED.get(last) or _ASKED.get((last, thing.person)) or (),
         _NUMBER if field.kind == "number" else _FIELD,
     )
+    if one_of(last) != last and field.kind != "number":
+        general = tuple(
+            form.replace("What is the", "What are the").replace("What's {s}", "What are {s}") for form in general
+        )
     if field.kind == "person":
         general = tuple(form.replace("What is the", "Who is the").replace("What's", "Who is") for form in general)
     if _spoken_as_verb(field):
@@ -1224,8 +1259,11 @@ class Grammar:
                 and not phrase.plain
             ):
                 continue
-            if not is_fact(field.path, value) or str(value).casefold() in shown or str(value) in self.secret:
+            text = str(value).casefold()
+            if not is_fact(field.path, value) or text in shown or str(value) in self.secret:
                 continue
+            if len(text) > 3 and any(text in stated.casefold() for stated in phrase.stated):
+                continue  # an address that holds the name
             found.append(field)
         return found
 
@@ -1241,14 +1279,15 @@ class Grammar:
 
         for field in self.rng.sample(fields, min(len(fields), 3)):
             if phrase.plain:
+                written = _is_file(thing) and field.label != "size"
                 yield self.ask(
                     "field",
-                    _PLAIN,
+                    _WRITTEN if written else _PLAIN,
                     phrase,
                     [phrase.record[field.path]],
                     f"{thing.noun}.{field.path}",
                     f=said_as(field),
-                    **said(),
+                    **(said() | ({"x": phrase.stated[0]} if written else {})),
                 )
             else:
                 yield self.ask(
@@ -1381,6 +1420,8 @@ class Grammar:
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
         thing, n = self.catalog.thing(group.reader.gives), len(group.records)
+        if group.reached_limit:
+            return  # there may be more
         names = next(
             (
                 field
@@ -1506,7 +1547,7 @@ class Grammar:
                     if _is_birth(field)
                     else ("is the newest", "is the most recent", "came last")
                     if field.kind == "date"
-                    else (f"has the highest {field.label}", f"is top in {field.label}"),
+                    else (f"has the {most_of(field.label)[0]} {field.label}",),
                 ),
                 (
                     min,
@@ -1514,7 +1555,7 @@ class Grammar:
                     if _is_birth(field)
                     else ("is the oldest", "came first", "is the earliest")
                     if field.kind == "date"
-                    else (f"has the lowest {field.label}",),
+                    else (f"has the {most_of(field.label)[1]} {field.label}",),
                 ),
             ):
                 record = best(group.records, key=lambda record: record[field.path])
@@ -1543,6 +1584,8 @@ class Grammar:
             for phrase in (x, y)
         )  # two subjects with one verb
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
+        if x.record == y.record:
+            return  # one thing, named in two ways
         askable = [field for field in self.askable(x) if field in self.askable(y)]
         for field in self.rng.sample(askable, len(askable)):
             a, b = x.record.get(field.path), y.record.get(field.path)
@@ -1584,6 +1627,8 @@ class Grammar:
             if all(field in fields for fields in askable[1:]) and not _spoken_as_verb(field)
         ]
         steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
+        if any(x.record == y.record for x, y in itertools.combinations(phrases, 2)):
+            return  # one thing, named in two ways
         if any(path.endswith("[]") for path in first.reader.takes):
             return  # one call would tell of all of them
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases):
@@ -1654,8 +1699,10 @@ class Grammar:
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
                 form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
+                x = self.rng.choice(chosen[0][0].texts)
                 done = forms[form].format(
-                    x=self.rng.choice(chosen[0][0].texts),
+                    x=x,
+                    s=_possessive(x),
                     v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told,
                     f=label,
                 )

@@ -453,7 +453,7 @@ class Probe:
         choices = self.choices(server, tool, identifiers)
         if MAKING.keys() & set(words_of(tool.name)):
             choices |= {
-                path: [self.known[server].word().capitalize()]
+                path: [self.known[server].word().replace("-", " ").title()]
                 for path, key in self.keys(server, tool).items()
                 if key[0] == noun_of(tool.name, server)
             }

@@ -44,6 +44,7 @@ from mcp_grpo.tasks.grammar import (
     SUM,
     COUNT_BY,
     field_forms,
+    most_of,
     said_as,
     worded,
 )
@@ -178,6 +179,7 @@ def _quoted(value: Any) -> str:
     return str(value) if isinstance(value, (int, float)) else "'" + str(value).replace("'", "''") + "'"
 
 
+_AMOUNTS = {"sale", "taking", "revenue", "expense", "cost"}  # "how many sales" may ask for pieces or for rows
 _ADD = (
     "add the {n} {x} with {told}",
     "add a new {n}: {x}, with {told}",
@@ -220,11 +222,12 @@ class TableGrammar:
 
     def key(self, table: Table) -> str:
         "Return the column by which a person knows a row: a name that no other row has; empty if there is none."
-        for wanted in ("name", "person", "text", "place", "category"):
-            for field in self.things[table.name].fields:
+        own = [field for field in self.things[table.name].fields if field.label == table.noun]
+        for wanted in ("its own", "name", "person", "text", "place", "category"):
+            for field in own if wanted == "its own" else self.things[table.name].fields:
                 values = [row.get(field.path) for row in table.rows]
                 if (
-                    field.kind == wanted
+                    wanted in ("its own", field.kind)
                     and None not in values
                     and len(set(map(str, values))) == len(values)
                     and all(3 <= len(str(value)) <= 40 and re.search(r"[^\W\d_]", str(value)) for value in values)
@@ -239,7 +242,7 @@ class TableGrammar:
         field, name = next(field for field in thing.fields if field.path == key), str(row[key])
         if field.kind == "person" and not thing.person:
             return f"the {thing.noun} whose {field.label} is {name}"
-        return name if re.fullmatch(r"[A-ZÀ-Ž]\S*(?: [A-ZÀ-Ž]\S*)+", name) else f"the {thing.noun} {name}"
+        return name if thing.person else f"the {thing.noun} {name}"
 
     def parents(self, table: Table) -> Iterator[tuple[str, Table, str]]:
         "Yield the tables that rows of a table refer to: the column, the other table, the column there."
@@ -288,13 +291,15 @@ class TableGrammar:
     def of_all(self, table: Table) -> Iterator[Question]:
         "Yield questions about a table as a whole: how many, the sum, the largest."
         thing, key, rows = self.things[table.name], self.key(table), table.rows
-        yield self.ask(
-            "count", COUNT_ALL, table, f"SELECT COUNT(*) FROM {table.name}", len(rows), table.name, n=thing.plural
-        )
+        if thing.noun not in _AMOUNTS:
+            yield self.ask(
+                "count", COUNT_ALL, table, f"SELECT COUNT(*) FROM {table.name}", len(rows), table.name, n=thing.plural
+            )
         for field in thing.fields:
             held = [row[field.path] for row in rows if row.get(field.path) is not None]
             about = f"{table.name}.{field.path}"
-            if field.kind in ("category", "place", "person", "text") and len(set(held)) * 1.5 <= len(held):
+            countable = field.kind in ("category", "place", "person", "text") and thing.noun not in _AMOUNTS
+            if countable and len(set(held)) * 1.5 <= len(held):
                 for value, n in Counter(held).items():
                     if is_fact(field.path, value):
                         yield self.ask(
@@ -318,11 +323,11 @@ class TableGrammar:
                     round(sum(held), 6),
                     about,
                     n=thing.plural,
-                    f=field.label,
+                    f=said_as(field),
                 )
             if key and field.kind in ("number", "date") and len(held) == len(rows):
                 for word, order, best in (
-                    (("highest", "DESC", max), ("lowest", "ASC", min))
+                    ((most_of(field.label)[0], "DESC", max), (most_of(field.label)[1], "ASC", min))
                     if field.kind == "number"
                     else (("latest", "DESC", max), ("earliest", "ASC", min))
                 ):
@@ -358,17 +363,18 @@ class TableGrammar:
                 )
                 if not mine:
                     continue
-                yield self.ask(
-                    "count",
-                    OF_WHOM,
-                    table,
-                    f"SELECT COUNT(*) {joined}",
-                    len(mine),
-                    f"{table.name}>{other.name}",
-                    [name],
-                    n=thing.plural,
-                    o=self.called(other, row),
-                )
+                if thing.noun not in _AMOUNTS:
+                    yield self.ask(
+                        "count",
+                        OF_WHOM,
+                        table,
+                        f"SELECT COUNT(*) {joined}",
+                        len(mine),
+                        f"{table.name}>{other.name}",
+                        [name],
+                        n=thing.plural,
+                        o=self.called(other, row),
+                    )
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
                     about, of = (
@@ -386,14 +392,14 @@ class TableGrammar:
                             [name],
                             n=thing.plural,
                             o=self.called(other, row),
-                            f=field.label,
+                            f=said_as(field),
                         )
 
     def change(
         self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str
     ) -> Question:
         "Return a question that asks for a change of rows, with a statement that makes it and one that shows it."
-        form, setting = self.rng.choice(forms), self.rng.choice(SETTING)
+        form, setting = self.rng.choice([form for form in forms if "{s}" not in form]), self.rng.choice(SETTING)
         done = form.format(**parts)
         return Question(
             "change",
