@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 def partial_attention(
     model: nn.Module,  # a causal language model, or a peft model around one
 ) -> str:  # the reason; empty if its attention is plain
-    "Say why a model's attention cannot be computed in another layout."
+    "Return why a model's attention cannot be computed in another layout, or an empty string."
     causal = model.get_base_model() if hasattr(model, "disable_adapter") else model
     config = causal.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"})
@@ -50,7 +50,7 @@ def plain_call(
     dropout: float,  # the dropout it asks for
     keywords: dict,  # the other keywords it passes
 ) -> None:
-    "Refuse a call that asks for more than plain attention, with a `ValueError`."
+    "Raise `ValueError` for a call that asks for more than plain attention."
     unsupported = [name for name in _ALTERING if keywords.get(name) is not None]
     if dropout > 0:
         unsupported.append("dropout")
@@ -81,7 +81,7 @@ def attention_layout(
     name: str,  # of a registered layout
     instead_of: str = "",  # replace only this attention; empty: any
 ) -> Iterator[None]:
-    "Inside, `causal` attends in this layout; afterwards its former attention is restored."
+    "Make `causal` attend in this layout inside the context, and restore its attention afterwards."
     config = causal.config.get_text_config()
     before = config._attn_implementation
     if instead_of in ("", before):
@@ -96,8 +96,8 @@ def attention_layout(
 def recomputing(
     causal: nn.Module,  # a causal language model
 ) -> Iterator[None]:
-    """Inside, the layers of `causal` keep only their inputs; the backward pass, later, computes the rest again in the
-    same layout."""
+    """Make the layers of `causal` keep only their inputs inside the context; the later backward pass computes the rest
+    again in the same layout."""
     layers, config = (
         [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)],
         causal.config.get_text_config(),

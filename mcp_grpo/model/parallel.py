@@ -33,8 +33,8 @@ class World:
 
     @classmethod
     def join(cls, device: str) -> "World":
-        """Join the processes that torchrun started; `device` is cpu or cuda, and each process takes the GPU of its
-        number."""
+        """Join the processes that torchrun started. `device` is cpu or cuda; on cuda each process takes the GPU of its
+        local rank."""
         from torch import distributed
 
         if device == "cuda":
@@ -47,7 +47,7 @@ class World:
         self,
         value: Any,  # anything that can be pickled
     ) -> list[Any]:  # one value a rank
-        "Give a value and get those of all ranks; waits for all of them."
+        "Collect a value from every rank; waits for all of them."
         if self.size == 1:
             return [value]
         from torch import distributed
@@ -57,7 +57,7 @@ class World:
         return values
 
     def leave(self):
-        "Wait until all ranks have come here, then end this process with success."
+        "Wait until all ranks have arrived here, then end this process with success."
         self.gather("done")
         if self.size == 1:
             return
@@ -73,8 +73,8 @@ def read_deepspeed(
     cfg: Config,  # section `parallel`
     plan: Plan,  # of this run
 ) -> dict:
-    """The DeepSpeed settings of a run. Raises `ConfigError` or `PolicyError` if the file is missing or not of ZeRO
-    stage 3."""
+    """Return the DeepSpeed settings of a run. Raises `ConfigError` if the file is missing, `PolicyError` if it does not
+    set ZeRO stage 3."""
     beside = experiment("configs") / cfg.parallel.deepspeed
     path = beside if beside.is_file() else find_path(cfg.parallel.deepspeed, "file of DeepSpeed settings")
     try:
@@ -96,7 +96,7 @@ def read_deepspeed(
 
 # %% ../../nbs/06_model/04_parallel.ipynb #58590d14
 class Whole(nn.Module):
-    "A module whose forward pass is any function of a causal model."
+    "A module whose forward pass calls any function of a causal model."
 
     def __init__(self, causal: nn.Module):
         super().__init__()
@@ -107,7 +107,7 @@ class Whole(nn.Module):
 
 
 class ShardedPolicy(Policy):
-    "A policy whose weights are spread over the ranks of a world by DeepSpeed."
+    "A policy whose weights DeepSpeed shards over the ranks of a world."
 
     def __init__(
         self,
@@ -128,14 +128,14 @@ class ShardedPolicy(Policy):
         return self._device
 
     def count(self) -> int:
-        "The number of parameters, trained or not."
+        "Return the number of parameters, trained or not."
         return sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters())
 
     def spread(
         self,
         optimizer: torch.optim.Optimizer,  # over the trained parameters; gets this rank's parts instead
     ):
-        "Spread the weights and the optimizer's state over the ranks; done once, before anything is computed."
+        "Shard the weights and the optimizer's state over the ranks; call once, before anything is computed."
         import deepspeed
         from deepspeed.runtime.zero import register_external_parameter
 
@@ -157,7 +157,8 @@ class ShardedPolicy(Policy):
         self,
         compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
     ) -> tuple[Tensor, ...]:  # what it returned
-        "Compute something with the causal model, whose weights are whole inside; all ranks do it equally often."
+        """Call `compute` with the causal model, whose weights are gathered during the call; all ranks must call it
+        equally often."""
         return self.engine(compute)
 
     def backward(
@@ -170,12 +171,13 @@ class ShardedPolicy(Policy):
         self.engine.backward(loss * self.world.size)  # DeepSpeed takes the mean over ranks
 
     def step(self) -> float:  # the norm of the gradient before it was limited; not finite if the step was skipped
-        "Let DeepSpeed change the weights by the gradient of all ranks; if it is not finite, all ranks skip the step."
+        "Update the weights by the gradient of all ranks; if it is not finite, all ranks skip the step."
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
 
     def whole(self) -> Iterator[tuple[str, nn.Parameter]]:
-        "Every trained parameter by name, whole while the caller looks at it; all ranks must take all of them."
+        """Yield every trained parameter by name, gathered while the caller holds it; all ranks must iterate over all of
+        them."""
         import deepspeed
 
         for name, p in self.trainable().items():
@@ -183,11 +185,11 @@ class ShardedPolicy(Policy):
                 yield name, p
 
     def mine(self) -> set[str]:
-        "The names of the parameters that this rank writes into a checkpoint."
+        "Return the names of the parameters that this rank writes into a checkpoint."
         return set(list(self.trainable())[self.world.rank :: self.world.size])
 
     def tensors(self) -> dict[str, Tensor]:
-        "This rank's share of the trained weights, each whole and in the precision of the optimizer."
+        "Return this rank's share of the trained weights, each gathered and in the optimizer's precision."
         from deepspeed.utils import safe_get_full_fp32_param
 
         found, mine = {}, self.mine()
@@ -201,7 +203,7 @@ class ShardedPolicy(Policy):
         self,
         tensors: dict[str, Tensor],  # of all ranks
     ):
-        "Load trained weights; `PolicyError` if they are of another model."
+        "Load trained weights. Raises `PolicyError` if they do not fit the model."
         from deepspeed.utils import safe_set_local_fp32_param
 
         if self.engine is None:
@@ -233,7 +235,7 @@ class ShardedPolicy(Policy):
                 kept.lerp_(trained[name].ds_tensor, mix)
 
     def reference_tensors(self) -> dict[str, Tensor]:
-        "This rank's share of the reference's weights, each whole; all ranks take part."
+        "Return this rank's share of the reference's weights, each gathered; all ranks must call it."
         mine = self.mine()
         with self.reference():
             return {
@@ -244,7 +246,7 @@ class ShardedPolicy(Policy):
         self,
         tensors: dict[str, Tensor],  # of all ranks
     ):
-        "Load a reference's weights; `PolicyError` if they are of another model."
+        "Load a reference's weights. Raises `PolicyError` if they do not fit the model."
         self.check_shapes(
             tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items() if name in self._reference}
         )
@@ -257,28 +259,28 @@ class ShardedPolicy(Policy):
         p: nn.Parameter,  # spread
         value: Tensor,  # of its shape
     ) -> Tensor:  # flat
-        """This rank's part of a whole tensor, as DeepSpeed divides a parameter: equal parts, with zeros after the last
-        number."""
+        """Return this rank's part of a whole tensor, divided as DeepSpeed does: equal parts, padded with zeros at the
+        end."""
         n = p.ds_tensor.numel()
         return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(
             0, n * self.world.rank, n
         )
 
     def _fill(self, p: nn.Parameter, value: Tensor):
-        "Put a whole tensor into the ranks' parts of a parameter."
+        "Write a whole tensor into the ranks' parts of a parameter."
         import deepspeed
 
         with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad():
             p.copy_(value)
 
     def _exchange(self):
-        "Exchange this rank's parts of the weights and of the reference."
+        "Swap this rank's parts of the weights and of the reference."
         trained = self.trainable()
         for name, kept in self._reference.items():
             trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
 
     def weight_fingerprint(self) -> list[Tensor]:
-        "The first numbers of this rank's part of every trained weight, as a copy."
+        "Copy the first 64 numbers of this rank's part of every trained weight."
         return [p.ds_tensor.detach().flatten()[:64].clone() for p in self.trainable().values()]
 
     def publish(
@@ -302,8 +304,8 @@ class ShardedPolicy(Policy):
         self,
         folder: str | Path,  # created if missing
     ):
-        """Write an ordinary Hugging Face folder, in the precision of the engines' copy; all ranks take part, the first
-        writes."""
+        """Write an ordinary Hugging Face folder in the precision of the engines' copy; all ranks must call it, the
+        first writes."""
         self.publish()
         if self.world.rank:
             return
@@ -317,7 +319,7 @@ def open_sharded(
     plan: Plan,  # of this run, for this machine
     world: World,  # joined
 ) -> ShardedPolicy:
-    "Load the model in every rank, to be spread over them."
+    "Load the model in every rank, ready to be sharded over them."
     settings = read_deepspeed(cfg, plan)
     loaded = open_policy(cfg, Plan("cpu", plan.dtype))  # DeepSpeed moves it part by part
     dtype = None if cfg.rollout.dtype in ("auto", "model") else getattr(torch, cfg.rollout.dtype)

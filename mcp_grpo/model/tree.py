@@ -26,7 +26,8 @@ def fed_tokens(
     ids: list[int],  # tokens of a trajectory, the last of them sampled
     sampled: list[int],  # 1 where the policy produced the token
 ) -> list[int]:
-    "The tokens of a row that go through the network; `ValueError` if none is sampled or the first one is."
+    """Return the tokens of a row that go through the network. Raises `ValueError` if none is sampled or the first one
+    is."""
     if not any(sampled):
         raise ValueError("A row without a sampled token has nothing to score: leave it out.")
     if sampled[0]:
@@ -93,7 +94,7 @@ class Chunk:
     def _bias(
         self, device: torch.device | str
     ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        "Causal within a stretch; the ancestors are visible without their padding."
+        "Build the causal mask within a stretch; the ancestors are visible, their padding is not."
         ancestors = torch.zeros(self.width, self.shared, device=device)
         ancestors[:, len(self.seen) :] = float("-inf")
         return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
@@ -119,7 +120,7 @@ def _make_chunks(
 
 # %% ../../nbs/06_model/03_tree.ipynb #79f13402
 class PrefixTree:
-    "Rows as one flat row of tokens that contains what they share once."
+    "Rows laid out as one flat row of tokens, which contains shared tokens once."
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class PrefixTree:
 
     @cached_property
     def block_mask(self) -> BlockMask:
-        "Which token sees which, for FlexAttention: the earlier ones of its stretch and of that stretch's ancestors."
+        "FlexAttention's mask: a token sees the earlier tokens of its stretch and of that stretch's ancestors."
         stretch, until, position = self.stretch, self.until, self.position_ids[0]
 
         def visible(batch, head, query, key):
@@ -175,7 +176,7 @@ def pack_tree(
     sampled: list[list[int]],  # 1 where the policy produced the token
     budget: int,  # tokens on the flat row of a micro-batch; a longer row gets a micro-batch of its own
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
-    "Divide a batch into micro-batches, with rows that begin alike together."
+    "Divide a batch into micro-batches, keeping rows with a common beginning together."
     rows, out, room = [fed_tokens(i, s) for i, s in zip(ids, sampled)], [], 0
     for r in sorted(range(len(rows)), key=rows.__getitem__):
         shared = len(commonprefix([rows[out[-1][-1]], rows[r]])) if out else 0
@@ -189,24 +190,24 @@ def pack_tree(
 
 # %% ../../nbs/06_model/03_tree.ipynb #7b1b1716
 def _block(x: Tensor, c: Chunk) -> Tensor:  # [tokens, heads, dim] -> [heads, rows, width, dim]
-    "A chunk's tokens as a padded rectangle."
+    "Pad a chunk's tokens to a rectangle."
     out = x.new_zeros(c.rows * c.width, *x.shape[1:]).index_copy_(0, c.slots, x[c.tokens])
     return out.view(c.rows, c.width, *x.shape[1:]).permute(2, 0, 1, 3)
 
 
 def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
-    "The inverse of `_block`, without the padding."
+    "Invert `_block`, dropping the padding."
     return x.permute(1, 2, 0, 3).reshape(c.rows * c.width, x.shape[0], x.shape[3]).index_select(0, c.slots)
 
 
 def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor:  # [kv * rows, group * width, dim]
-    "A chunk's queries, grouped by key head."
+    "Group a chunk's queries by key head."
     h, d = q.shape[1:]
     return _block(q, c).view(kv, h // kv, c.rows, c.width, d).transpose(1, 2).reshape(kv * c.rows, -1, d)
 
 
 def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
-    "A chunk's keys (or values): the ancestors', then each stretch's own."
+    "Return a chunk's keys (or values): the ancestors' first, then each stretch's own."
     kv, d = k.shape[1:]
     ancestors = k.new_zeros(kv, c.shared, d)
     ancestors[:, : len(c.seen)] = k.index_select(0, c.seen).transpose(0, 1)
@@ -214,20 +215,20 @@ def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
 
 
 def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, shared + width]
-    "The attention probabilities of a chunk."
+    "Compute the attention probabilities of a chunk."
     bias = c.bias.to(q.dtype).repeat(q.shape[1] // c.width, 1)
     return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale).softmax(-1)
 
 # %% ../../nbs/06_model/03_tree.ipynb #b639dda5
 def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width, dim] -> [tokens of the chunk, h, dim]
-    "The inverse of `_queries`."
+    "Invert `_queries`."
     kv, d = len(x) // c.rows, x.shape[-1]
     return _flat(x.view(kv, c.rows, h // kv, c.width, d).transpose(1, 2).reshape(h, c.rows, c.width, d), c)
 
 
 def _share(g: Tensor, c: Chunk, into: Tensor):
-    """The backward of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches to the
-    ancestors."""
+    """Compute the backward pass of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches
+    to the ancestors."""
     g = g.view(into.shape[1], c.rows, c.shared + c.width, -1)
     into[c.tokens] += _flat(g[:, :, c.shared :], c)
     into.index_add_(0, c.seen, g[:, :, : len(c.seen)].sum(1, dtype=into.dtype).transpose(0, 1))
@@ -236,7 +237,7 @@ def _share(g: Tensor, c: Chunk, into: Tensor):
 def _probs_backward(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, probs: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    "The gradients of a chunk's queries, keys and values, from its probabilities."
+    "Compute the gradients of a chunk's queries, keys and values from its probabilities."
     g_scores = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), probs, -1, probs.dtype).mul_(scale)
     return torch.bmm(g_scores, k), torch.bmm(g_scores.transpose(1, 2), q), torch.bmm(probs.transpose(1, 2), g)
 
@@ -245,7 +246,7 @@ _BLOCK = 512  # queries of a stretch at a time
 
 
 def _blocks(q: Tensor, c: Chunk) -> Iterator[tuple[slice, int, Tensor]]:
-    "Of every block of a chunk: its queries, how many keys they see, and the mask [group * block, keys]."
+    "Yield the query slice of every block of a chunk, the number of keys it sees, and its mask [group * block, keys]."
     for start in range(0, c.width, _BLOCK):
         at = slice(start, min(start + _BLOCK, c.width))
         keys = c.shared + at.stop
@@ -255,17 +256,17 @@ def _blocks(q: Tensor, c: Chunk) -> Iterator[tuple[slice, int, Tensor]]:
 def _cut(
     x: Tensor, c: Chunk, at: slice
 ) -> Tensor:  # [kv * rows, group * width, dim] -> [kv * rows, group * block, dim]
-    "A block of a chunk's queries."
+    "Return one block of a chunk's queries."
     return x.view(len(x), -1, c.width, x.shape[-1])[:, :, at].flatten(1, 2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:  # [kv * rows, group * block, dim]
-    "Attention of one block, by the kernel that torch chooses."
+    "Compute the attention of one block by the kernel that torch chooses."
     return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=bias, scale=scale)[:, 0]
 
 
 def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, dim]
-    "The attention of a chunk, block by block."
+    "Compute the attention of a chunk, block by block."
     out = torch.empty_like(q)
     for at, keys, bias in _blocks(q, c):
         part = _fused(_cut(q, c, at), k[:, :keys], v[:, :keys], bias, scale)
@@ -276,7 +277,7 @@ def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tenso
 def _blocks_backward(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, wide: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    "The gradients of a chunk's queries, keys and values; the sums over blocks are made in a `wide` type."
+    "Compute the gradients of a chunk's queries, keys and values; sums over blocks are accumulated in the `wide` type."
     g_q, g_k, g_v = torch.empty_like(q), *(torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
     for at, keys, bias in _blocks(q, c):
         given = [x.detach().requires_grad_() for x in (_cut(q, c, at), k[:, :keys], v[:, :keys])]
@@ -292,7 +293,7 @@ _KEEP = 640  # a chunk with more keys than this is computed by blocks
 
 
 class _TreeAttention(torch.autograd.Function):
-    "Attention of every chunk, forwards and backwards; `[tokens, heads, dim]` in and out."
+    "Attention of all chunks, forward and backward; `[tokens, heads, dim]` in and out."
 
     @staticmethod
     def forward(ctx, q, k, v, chunks, scale):
@@ -333,7 +334,7 @@ class _TreeAttention(torch.autograd.Function):
 
 # %% ../../nbs/06_model/03_tree.ipynb #97259547
 def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
-    "What transformers calls, with `[1, heads, tokens, dim]`."
+    "Compute attention for transformers by chunks, on `[1, heads, tokens, dim]`."
     plain_call(module, dropout, kwargs)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scaling or q.shape[-1] ** -0.5)[None], None
@@ -351,7 +352,7 @@ def _flex(device: str):
 
 
 def _flex_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
-    "What transformers calls, with `[1, heads, tokens, dim]`."
+    "Compute attention for transformers by FlexAttention, on `[1, heads, tokens, dim]`."
     plain_call(module, dropout, kwargs)
     device, groups = query.device.type, query.shape[1] > key.shape[1]
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
@@ -372,7 +373,7 @@ register_layout("mcp_grpo_tree_flex", _flex_forward)
 def why_not(
     model: nn.Module,  # a causal language model, or a peft model around one
 ) -> str:  # empty if a tree is exact; else the reason
-    "Say why a model cannot be trained on a prefix tree."
+    "Return why a model cannot be trained on a prefix tree, or an empty string."
     if reason := partial_attention(model):
         return reason
     config = model.config.get_text_config()
