@@ -42,13 +42,18 @@ def partial_attention(
     return ""
 
 # %% ../../nbs/06_model/01_attention.ipynb #0c6d4159
-_ALTERING = ("sliding_window", "softcap", "s_aux", "position_bias")  # keywords that change what attention computes
+_ALTERING = (
+    "sliding_window",
+    "softcap",
+    "s_aux",
+    "position_bias",
+)  # keyword arguments that change the result of attention
 
 
 def plain_call(
     module: nn.Module,  # an attention layer
-    dropout: float,  # the dropout it asks for
-    keywords: dict,  # the other keywords it passes
+    dropout: float,  # its dropout, 0 to 1
+    keywords: dict,  # its other keyword arguments
 ) -> None:
     "Raise `ValueError` for a call that asks for more than plain attention."
     unsupported = [name for name in _ALTERING if keywords.get(name) is not None]
@@ -68,7 +73,7 @@ def _no_mask(*args, **keywords) -> None:
 def register_layout(
     name: str,  # for `attention_layout`
     attend: Callable,  # called by transformers with [batch, heads, tokens, dim] queries, keys and values
-    mask: Callable = _no_mask,  # makes the mask that `attend` is given
+    mask: Callable = _no_mask,  # makes the mask that is passed to `attend`
 ) -> None:
     "Register a layout with transformers."
     AttentionInterface.register(name, attend)
@@ -79,7 +84,7 @@ def register_layout(
 def attention_layout(
     causal: nn.Module,  # a causal language model
     name: str,  # of a registered layout
-    instead_of: str = "",  # replace only this attention; empty: any
+    instead_of: str = "",  # replace only this attention; empty: replace any
 ) -> Iterator[None]:
     "Make `causal` attend in this layout inside the context, and restore its attention afterwards."
     config = causal.config.get_text_config()
@@ -104,7 +109,9 @@ def recomputing(
     )
 
     def contexts():
-        return nullcontext(), attention_layout(causal, config._attn_implementation)  # of the two computations
+        return nullcontext(), attention_layout(
+            causal, config._attn_implementation
+        )  # for the first computation and for the second
 
     causal.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
     for layer in layers:
