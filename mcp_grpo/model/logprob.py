@@ -102,9 +102,9 @@ def token_logprobs(
     hidden: Tensor,  # [n, hidden] states that predict the tokens
     weight: Tensor,  # [vocab, hidden] output matrix
     tokens: Tensor,  # [n] int64 tokens to score
-    temperature: float = 1.0,  # > 0; what the sampler used
-    chunk: int = 0,  # tokens at a time; 0: as many as make about 2 million logits
-) -> tuple[Tensor, Tensor]:  # [n] logprobs, [n] entropies in nats, both at the temperature
+    temperature: float = 1.0,  # > 0; the sampler's
+    chunk: int = 0,  # tokens per chunk; 0: about 2 million logits per chunk
+) -> tuple[Tensor, Tensor]:  # [n] logprobs and [n] entropies in nats, at this temperature
     "Compute the logprobs of given tokens, and the entropy of the distribution that they were drawn from."
     if not len(tokens):
         return hidden.new_zeros(0), hidden.new_zeros(0)
@@ -168,7 +168,7 @@ def sampled_logprobs(
     causal: nn.Module,  # a causal language model
     ids: Tensor,  # [rows, tokens] int64, padded on the right with anything
     sampled: Tensor,  # [rows, tokens] bool, True on tokens that the policy produced
-    temperature: float = 1.0,  # > 0; what the sampler used
+    temperature: float = 1.0,  # > 0; the sampler's
 ) -> tuple[Tensor, Tensor]:  # [sampled.sum()] logprobs and entropies, row by row
     "Compute logprobs and entropies of the sampled tokens of a padded batch."
     return token_logprobs(
