@@ -44,7 +44,7 @@ def _cut_at_stop(
 
 @dataclass
 class ModelPlayer:
-    "Lets a model play an episode, and writes its turns and their results into a trajectory token by token."
+    "Lets a model take the turns of an episode, and records turns and results in a trajectory token by token."
 
     episode: Episode  # started; determines the needed call where one is forced
     engine: Engine

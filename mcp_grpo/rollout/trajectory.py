@@ -60,7 +60,7 @@ class Trajectory(BaseModel):
     calls: int = Field(
         0,
         exclude_if=lambda calls: not calls,
-        description="of the task: how many a person would need; 0 where its row does not say",
+        description="of the task: number that a person would need; 0 if its row does not give it",
     )
     group: int = Field(0, description="index of the task in its step; samples of one group share the prompt")
     sample: int = Field(

@@ -177,7 +177,7 @@ class VLLMEngine:
         dtype: str = "float32",  # of weights, keys and values
         max_tokens: int = 512,  # of an episode
         max_episodes: int = 256,  # decoded at once
-        memory: float = 0.4,  # share of the GPU's memory; on a processor, of 4 GiB, for keys and values
+        memory: float = 0.4,  # share of the GPU's memory; on a CPU, of 4 GiB, for keys and values
         seed: int = 0,
     ):
         self.peft, self.dtype, self.seed = peft, dtype, seed
