@@ -84,7 +84,7 @@ def _check_head(
         raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
     if hasattr(head, "base_layer") or hasattr(head, "original_module"):
         raise PolicyError(
-            "The output head has an adapter, which the fused logprobs leave out; remove lm_head from "
+            "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
             "model.lora.targets."
         )
     unsupported = [name for name in _AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
@@ -499,7 +499,7 @@ class Machine:
         "Resolve a device name; `auto` prefers cuda, then mps, then the CPU."
         if name not in ("auto", *self.devices):
             raise PolicyError(
-                f"model.device is {name!r}, which does not exist: this machine has {', '.join(self.devices)}; "
+                f"model.device is {name!r}, which is not there: this machine has {', '.join(self.devices)}; "
                 "choose another mode, or set model.device=auto."
             )
         return self.devices[0] if name == "auto" else name
