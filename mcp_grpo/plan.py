@@ -166,8 +166,8 @@ def check_model(
 def check_algorithm(
     cfg: Config,  # sections `train` and `reward`
 ) -> None:
-    """Raise `ConfigError` for an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does not
-    exist; needs no model."""
+    """Raise `ConfigError` for an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does
+    not exist; needs no model."""
     open_terms(cfg.reward)
     open_judges(cfg.reward)
     for key, chosen, known in (

@@ -181,8 +181,8 @@ def _trace_update(
 
 # %% ../../nbs/08_train/11_memory.ipynb #5f1fdd23
 def _packed_bytes(n: int) -> int:
-    """Compute the bytes of n weights in NF4 with double quantisation (QLoRA, Dettmers and others 2023): blocks of 64, whose
-    scales are in blocks of 256."""
+    """Compute the bytes of n weights in NF4 with double quantisation (QLoRA, Dettmers and others 2023): blocks of 64,
+    whose scales are in blocks of 256."""
     scales = -(-n // 64)
     return -(-n // 2) + scales + 4 * -(-scales // 256)
 
