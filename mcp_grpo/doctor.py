@@ -33,16 +33,16 @@ from .tasks.probe import Probe
 # %% ../nbs/10_run/02_doctor.ipynb #f1f8c405
 @dataclass(frozen=True)
 class Finding:
-    "One thing that was looked at."
+    "The result of one check."
 
     about: str  # packages | machine | memory | keys | data | servers | sandbox | disk
     name: str
-    state: str  # "ok" | "note" (something is absent that is needed for some runs only) | "mend"
-    text: str  # what was seen, and what to do about it
+    state: str  # "ok" | "note" (needed for some runs only) | "mend" (a problem)
+    text: str  # the observation, and what to do about it
 
 
 def findings_table(findings: list[Finding]) -> Table:
-    "The findings, what is to be mended first."
+    "Tabulate the findings, problems first."
     order = {"mend": 0, "note": 1, "ok": 2}
     return Table(
         ["", "what", "which", "found"],
@@ -77,7 +77,7 @@ _KEYS = {
 
 
 def _look_at_packages() -> Iterator[Finding]:
-    "Which packages are installed."
+    "Check which packages are installed."
     yield Finding(
         "packages",
         "python",
@@ -104,7 +104,7 @@ def _look_at_packages() -> Iterator[Finding]:
 
 
 def _look_at_machine(cfg: Config) -> Iterator[Finding]:
-    "The accelerator, and whether this machine can do what the configuration asks for."
+    "Check the accelerator, and whether the configuration can run on this machine."
     from mcp_grpo.model.policy import Machine
     from mcp_grpo.plan import plan_run
 
@@ -124,8 +124,8 @@ def _look_at_machine(cfg: Config) -> Iterator[Finding]:
 
 
 def _look_at_memory(cfg: Config) -> Iterator[Finding]:
-    """Whether the run would fit, and otherwise the settings with which it would; for a mode that this machine refuses,
-    what it takes on a GPU."""
+    """Check whether the run would fit, and otherwise name the settings with which it would; for a mode that this
+    machine refuses, predict its memory on a GPU."""
     from mcp_grpo.model.policy import Machine, PolicyError
     from mcp_grpo.plan import memory_reason, plan_run
     from mcp_grpo.train.memory import in_words, predict_memory
@@ -168,7 +168,7 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
 
 
 def _look_at_keys() -> Iterator[Finding]:
-    "Which keys are set, by their names alone."
+    "Check which keys are set, by their names alone."
     for name, purpose in _KEYS.items():
         yield Finding(
             "keys",
@@ -179,7 +179,7 @@ def _look_at_keys() -> Iterator[Finding]:
 
 # %% ../nbs/10_run/02_doctor.ipynb #a5be8c42
 def _look_at_data(cfg: Config) -> Iterator[Finding]:
-    "Whether the task files can be read."
+    "Check whether the task files can be read."
     try:
         settle_data(cfg)
     except ConfigError as error:
@@ -198,10 +198,10 @@ def _look_at_data(cfg: Config) -> Iterator[Finding]:
 
 
 def _look_at_disk(
-    folder: Path,  # in which runs are kept
+    folder: Path,  # of the runs
     wanted: float = 2.0,  # GB
 ) -> Iterator[Finding]:
-    "Whether there is room for a run."
+    "Check whether the disk has space for a run."
     there = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(there).free / 1e9
     writable = os.access(there, os.W_OK)
@@ -221,7 +221,7 @@ async def _prove_change(
     pool: Pool,  # open on this event loop
     name: str,  # a server with room for two leases
     changes: list[_Asked],  # calls of which the last one changes something
-    looks: list[_Asked],  # calls that may show what was changed
+    looks: list[_Asked],  # calls that may show the change
 ) -> Proof | None:  # None if no look shows a change where it was made
     "Test whether other leases see a change."
 
@@ -282,9 +282,9 @@ async def _prove_by_exploring(
 async def _look_at_server(
     pool: Pool,  # open on this event loop
     name: str,
-    seconds: float = 60,  # for the test of its isolation, and as many to explore it where that proves nothing
+    seconds: float = 60,  # for the test of its isolation, and again for exploring it where that proves nothing
 ) -> list[Finding]:
-    "Whether a server is reached, its tools, and its measured isolation."
+    "Check whether a server is reached, list its tools, and measure its isolation."
     started = time.monotonic()
     try:
         async with await pool.lease([name]) as lease:
@@ -341,7 +341,7 @@ async def _look_at_server(
 
 
 def _look_at_servers(cfg: Config, root: Path) -> Iterator[Finding]:
-    "All configured servers."
+    "Check all configured servers."
     try:
         pool = open_pool(cfg, root)
     except (ValueError, OSError) as error:
@@ -356,7 +356,7 @@ def _look_at_servers(cfg: Config, root: Path) -> Iterator[Finding]:
 
 
 def _look_at_sandbox() -> Iterator[Finding]:
-    "Which walls stand around code that a model writes; only the server `python` needs them."
+    "Check the sandbox for code that a model writes; only the server `python` needs it."
     from mcp_grpo.sandbox.box import Sandbox
     from mcp_grpo.sandbox.walls import SandboxError
 
@@ -374,9 +374,9 @@ def _look_at_sandbox() -> Iterator[Finding]:
 
 def examine(
     cfg: Config,
-    folder: str | Path,  # below which runs are kept
+    folder: str | Path,  # of the runs
 ) -> list[Finding]:
-    "Everything that the doctor looks at."
+    "Make all checks."
     folder = Path(folder)
     found = [
         *_look_at_packages(),

@@ -38,7 +38,7 @@ def _engine_reason(
 
 def _whole_base_reason(
     cfg: Config,
-    plan: Plan,  # with a base that is whole
+    plan: Plan,  # with a base that is not packed
     machine: Machine,
 ) -> str:
     "Return why the base of an adapter cannot be held in 4 bits, or an empty string."
@@ -53,8 +53,8 @@ def _plan_processes(
     cfg: Config,  # section `parallel`
     machine: Machine,
     device: str,
-) -> int:  # 0: none, all happens in one process
-    "Decide how many DeepSpeed workers there are: one per GPU, or two on a CPU."
+) -> int:  # 0: none, the run is one process
+    "Decide the number of DeepSpeed workers: one per GPU, or two on a CPU."
     if not cfg.parallel.deepspeed:
         return 0
     if "deepspeed" not in machine.packages:
@@ -78,7 +78,7 @@ def _plan_dtype(
     machine: Machine,
     device: str,
 ) -> str:
-    "Decide in which precision the weights are held; on a processor only the base of an adapter may be in bfloat16."
+    "Decide the precision of the weights; on a processor only the base of an adapter may be in bfloat16."
     m = cfg.model
     if m.dtype != "auto":
         return m.dtype
@@ -89,9 +89,9 @@ def _plan_dtype(
 def _notes(
     cfg: Config,
     plan: Plan,
-    why: str,  # the base is not held in 4 bits
+    why: str,  # reason for not holding the base in 4 bits
 ) -> Iterator[str]:
-    "Say what `auto` came to, and what is lost by it."
+    "Describe the choices of `auto`, and their cost."
     m = cfg.model
     if m.quantization == "auto" and plan.quantization == "nf4":
         yield f"the base is held in 4 bits (NF4), products in {plan.dtype}"
@@ -112,12 +112,12 @@ def _notes(
     if plan.processes:
         yield f"{plan.processes} DeepSpeed workers on the device {plan.device}"
 
-# %% ../nbs/10_run/00_plan.ipynb #24e3017e
+
 def plan_run(
     cfg: Config,
     machine: Machine | None = None,  # None: this one
 ) -> Plan:
-    """Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that says
+    """Decide how the model of a run is loaded and spread; loads nothing. Raises `PolicyError`, one sentence that names
     what the machine lacks."""
     machine, m = machine or Machine.here(), cfg.model
     device = machine.device(m.device)
@@ -148,7 +148,7 @@ def plan_run(
 def check_model(
     cfg: Config,  # sections `model` and `rollout`
 ) -> PreTrainedTokenizerBase:  # the model's
-    "Refuse a model that does not fit the configuration, with a `PolicyError`; reads no weights."
+    "Raise `PolicyError` for a model that does not match the configuration; reads no weights."
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
         with torch.device("meta"):
@@ -166,8 +166,8 @@ def check_model(
 def check_algorithm(
     cfg: Config,  # sections `train` and `reward`
 ) -> None:
-    """Refuse an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does not exist here,
-    with a `ConfigError`; needs no model."""
+    """Raise `ConfigError` for an advantage, a loss, a reference, an optimizer, a schedule or a reward term that does
+    not exist; needs no model."""
     open_terms(cfg.reward)
     open_judges(cfg.reward)
     for key, chosen, known in (
@@ -197,7 +197,7 @@ def with_settings(
     cfg: Config,
     settings: dict[str, object],  # by names such as train.token_budget
 ) -> Config:
-    "The configuration with some settings changed."
+    "Return the configuration with some settings changed."
     changed = cfg.model_copy(deep=True)
     for name, value in settings.items():
         section, field = name.split(".")
@@ -206,7 +206,7 @@ def with_settings(
 
 
 def _savings(cfg: Config) -> Iterator[dict[str, object]]:
-    "Settings that take less and less memory."
+    "Yield settings that take less and less memory."
     settings, budget, longest = {}, cfg.train.token_budget, cfg.rollout.max_tokens
     if not cfg.train.gradient_checkpointing:
         yield (settings := {"train.gradient_checkpointing": True})
@@ -223,7 +223,7 @@ def _savings(cfg: Config) -> Iterator[dict[str, object]]:
 def _fitting(
     cfg: Config,  # of a run that does not fit
     machine: Machine,  # with a known memory
-) -> tuple[dict[str, object], Memory] | None:  # settings to change, and what it takes then; None if nothing fits
+) -> tuple[dict[str, object], Memory] | None:  # settings to change, and the memory with them; None if nothing fits
     "Find settings with which a run fits."
     for settings in _savings(cfg):
         changed = with_settings(cfg, settings)
@@ -236,7 +236,7 @@ def _fitting(
 def memory_reason(
     cfg: Config,
     machine: Machine,  # with a known memory
-    needed: Memory,  # as predicted
+    needed: Memory,  # predicted
 ) -> str:
     "Return why a run does not fit and with which settings it would, or an empty string."
     if needed.peak <= machine.memory:
@@ -258,15 +258,14 @@ def check_memory(
     plan: Plan,  # of the run
     machine: Machine | None = None,  # None: this one
 ) -> None:
-    """Refuse a run that a GPU cannot hold before its weights are read, with a `PolicyError` that says with which
-    settings it fits. On a processor, for the packaged model, and for a run of several processes nothing is
-    predicted."""
+    """Raise `PolicyError`, with settings that fit, for a run that does not fit into a GPU's memory, before its weights
+    are read. Nothing is predicted on a processor, for the packaged model, and for a run of several processes."""
     machine = machine or Machine.here()
     if cfg.model.name == "tiny" or not machine.memory or plan.device != "cuda" or plan.processes:
         return
     try:
         needed = predict_memory(cfg, plan, machine)
     except ConfigError:
-        return  # it cannot be traced, which is no reason against the run
+        return  # it cannot be traced, which does not mean that it fails
     if reason := memory_reason(cfg, machine, needed):
         raise PolicyError(f"{reason[0].upper()}{reason[1:]}.")

@@ -47,11 +47,11 @@ from ..task import OfferedTool, Task
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #0b9cdd4d
 _CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-_MOST_STEPS = 20  # turns of the policy in answer to one message of the user, as in BFCL
+_MOST_STEPS = 20  # turns of the policy per message of the user, as in BFCL
 
 
 def bfcl(module: str = ""):
-    "A module of the package. Raises `ConfigError` if it is not installed."
+    "Import a module of the package. Raises `ConfigError` if it is not installed."
     try:
         return import_module("bfcl_eval" + module)
     except ImportError as error:
@@ -62,29 +62,29 @@ def bfcl(module: str = ""):
 
 @functools.cache
 def _read_lines(name: str) -> list[dict]:
-    "A file of the package's data."
+    "Read a file of the package's data."
     text = (importlib.resources.files(bfcl()) / "data" / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 @dataclass(frozen=True)
 class Conversation:
-    "What a user says, one thing after another, and the services that it is about."
+    "The messages of a user, and the services that they are about."
 
     name: str  # such as multi_turn_base_0
     category: str
     messages: list[str]  # of the user; empty where tools are added instead
     services: list[str]  # names of the package's classes
-    state: dict[str, dict]  # service -> what it holds at the beginning
+    state: dict[str, dict]  # service -> its initial state
     added: dict[int, list[str]]  # message -> the tools that come with it
-    gold: list[list[str]]  # message -> the calls that BFCL calls correct, as Python
+    gold: list[list[str]]  # message -> the gold calls of BFCL, as Python
 
 
 def _read_conversations(
     categories: str = "",  # separated by commas; empty: all
     number: int = 0,  # of each category; 0: all
 ) -> list[Conversation]:
-    "The conversations of some categories. Raises `ConfigError` if there is no such category."
+    "Read the conversations of some categories. Raises `ConfigError` if there is no such category."
     wanted, found = [name.strip() for name in categories.split(",") if name.strip()] or _CATEGORIES, []
     for category in wanted:
         if category not in _CATEGORIES:
@@ -116,7 +116,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": ""}
 
 
 def _json_schema(value):
-    "A schema of the package's documentation as JSON schema."
+    "Convert a schema of the package's documentation to JSON schema."
     if isinstance(value, list):
         return [_json_schema(part) for part in value]
     if not isinstance(value, dict):
@@ -131,7 +131,7 @@ def _json_schema(value):
 
 @functools.cache
 def _service_tools(service: str) -> dict[str, Tool]:  # by name
-    "The tools of a service."
+    "Return the tools of a service."
     file = bfcl(".constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING[service]
     return {
         doc["name"]: Tool(
@@ -142,7 +142,7 @@ def _service_tools(service: str) -> dict[str, Tool]:  # by name
 
 
 def _new_service(service: str, state: dict, long_context: bool):
-    "An object of the package's class, in the state that a conversation begins with."
+    "Make an object of the package's class, in the initial state of a conversation."
     backend = bfcl(".constants.executable_backend_config")
     made = getattr(import_module(backend.CLASS_FILE_PATH_MAPPING[service]), service)()
     if service not in backend.STATELESS_CLASSES:
@@ -151,7 +151,7 @@ def _new_service(service: str, state: dict, long_context: bool):
 
 
 def _as_text(result) -> str:
-    "What a method returned, as BFCL shows it to a model."
+    "Render the result of a method as BFCL shows it to a model."
     if isinstance(result, str):
         return result
     try:
@@ -162,10 +162,10 @@ def _as_text(result) -> str:
 
 def _service_server(
     service: str,  # the name of a class
-    state: dict,  # what it holds at the beginning of every session
+    state: dict,  # its state at the beginning of every session
     long_context: bool = False,  # whether it holds much more
 ) -> Server:
-    "A service as an MCP server."
+    "Make an MCP server of a service."
 
     @asynccontextmanager
     async def lifespan(server):
@@ -207,16 +207,16 @@ def _as_source(
     call: Call,
     tools: list[OfferedTool],  # those that exist
 ) -> str:
-    "A call as the checker takes it."
+    "Write a call as the checker takes it."
     if not any(tool.name == call.name for tool in tools) or not all(name.isidentifier() for name in call.arguments):
         return "unknown_tool()"
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
 
 
 def _as_call(
-    source: str,  # a call that BFCL calls correct
+    source: str,  # a gold call of BFCL
 ) -> Call:
-    "The inverse of `_as_source`; arguments without a name get that of the method's parameter."
+    "Read a call, the inverse of `_as_source`; positional arguments get the names of the method's parameters."
     node = ast.parse(source.strip(), mode="eval").body
     tool = next(tools[node.func.id] for name in _used_services() if node.func.id in (tools := _service_tools(name)))
     arguments = dict(zip(tool.input_schema["properties"], map(ast.literal_eval, node.args)))
@@ -225,7 +225,7 @@ def _as_call(
 
 @functools.cache
 def _used_services() -> tuple[str, ...]:
-    "The services that the multi-turn conversations use."
+    "Return the services that the multi-turn conversations use."
     return tuple(
         sorted(
             {
@@ -240,9 +240,9 @@ def _used_services() -> tuple[str, ...]:
 
 def check(
     conversation: Conversation,
-    made: list[list[list[str]]],  # message -> turn of the policy -> its calls, as `_as_source` writes them
-) -> str:  # empty: all was done
-    "What BFCL's checker finds wrong."
+    made: list[list[list[str]]],  # message -> turn of the policy -> its calls, from `_as_source`
+) -> str:  # empty: the conversation succeeded
+    "Return what BFCL's checker finds wrong."
     global _checks
     checker, table = (
         bfcl(".eval_checker.multi_turn_eval.multi_turn_checker"),
@@ -269,7 +269,7 @@ def check(
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #0bc2cc5c
 def _offered_tools(conversation: Conversation) -> dict[str, OfferedTool]:  # by name
-    "All tools of a conversation, those that the user adds included."
+    "Return all tools of a conversation, including those that the user adds."
     return {
         name: OfferedTool(
             service,
@@ -285,7 +285,7 @@ def _offered_tools(conversation: Conversation) -> dict[str, OfferedTool]:  # by 
 
 
 class Talk:
-    "A conversation under way."
+    "A running conversation."
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class Talk:
         self.lease = await self.pool.lease(self.conversation.services)
 
     async def step(self, action: Action) -> Step:
-        "Play one turn: make its calls, or hear what the user says next."
+        "Make the calls of one turn, or return the user's next message."
         self.made[-1].append([_as_source(call, list(self.tools.values())) for call in action.calls])
         if action.truncated:
             self.end = "truncated"
@@ -401,7 +401,7 @@ class Talk:
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #9e2cf266
 def oracle(conversation: Conversation) -> Callable:  # messages -> the next turn
-    "Makes the calls that BFCL calls correct, at most MAX_CALLS in a turn, and then says so."
+    "Make the gold calls, at most MAX_CALLS per turn, and then answer."
     turns = []
     for calls in conversation.gold:
         made = list(map(_as_call, calls))
@@ -416,7 +416,7 @@ def oracle(conversation: Conversation) -> Callable:  # messages -> the next turn
 
 
 def null(conversation: Conversation) -> Callable:
-    "Makes no call."
+    "Make no call."
 
     async def act(messages: list[dict]) -> Action:
         return Action(answer="done")
@@ -428,7 +428,7 @@ _SCRIPTS = {"oracle": oracle, "null": null}
 
 
 def begin(conversation: Conversation, prompt: list[int], sample: int) -> Trajectory:
-    "A trajectory that holds only the prompt."
+    "Begin a trajectory that holds only the prompt."
     return Trajectory.begin(
         prompt,
         task_id=conversation.name,
@@ -440,7 +440,7 @@ def begin(conversation: Conversation, prompt: list[int], sample: int) -> Traject
 
 
 async def _talk_in_text(conversation: Conversation, act: Callable, sample: int = 0) -> Trajectory:  # without tokens
-    "One conversation of a policy that writes text."
+    "Run one conversation of a policy that writes text."
     trajectory = begin(conversation, [], sample)
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
@@ -453,7 +453,7 @@ async def _talk_in_text(conversation: Conversation, act: Callable, sample: int =
 async def _talk_in_tokens(
     conversation: Conversation, engine: Engine, chat: Chat, sampling: Sampling, max_tokens: int, sample: int = 0
 ) -> Trajectory:
-    "One conversation of a policy that is sampled, token by token."
+    "Run one conversation of a policy that is sampled, token by token."
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
         await talk.start()
@@ -474,7 +474,7 @@ async def _talk_in_tokens(
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #03c105e7
 def _model_player(cfg: Config) -> Callable:  # (conversation, sample) -> trajectory
-    "Plays conversations with the configured model."
+    "Return a function that runs conversations with the configured model."
     from mcp_grpo.model.policy import open_policy
     from mcp_grpo.plan import check_model, plan_run
     from mcp_grpo.rollout.chat import open_chat
@@ -491,7 +491,7 @@ def _model_player(cfg: Config) -> Callable:  # (conversation, sample) -> traject
 
 
 def _text_player(write: Callable) -> Callable:  # (conversation, sample) -> trajectory
-    "Plays conversations with a function that makes a writer of each."
+    "Return a function that runs conversations with a writer for each."
     return lambda conversation, sample: _talk_in_text(conversation, write(conversation), sample)
 
 
@@ -503,7 +503,7 @@ async def evaluate_async(
     progress: Callable[[int, int], None] | None = None,
     played: list[Trajectory] | None = None,
 ) -> list[Trajectory]:
-    "Play conversations, some of them at the same time; `played` receives each as it ends."
+    "Run conversations concurrently; `played` receives each as it ends."
     wanted, played, limiter = (
         [(c, sample) for sample in range(rounds) for c in conversations],
         [] if played is None else played,
@@ -524,13 +524,13 @@ async def evaluate_async(
 def evaluate_bfcl(
     policy: str,  # the folder of a run, a model's name or folder, oracle, null, or a model of an endpoint
     categories: str = "",  # separated by commas; empty: all
-    rounds: int = 1,  # how often each conversation is played
+    rounds: int = 1,  # attempts per conversation
     number: int = 0,  # conversations of each category; 0: all
     endpoint: str = "",  # base URL of an OpenAI-compatible endpoint
     settings: list[str] = (),  # "section.key=value"
-    progress: Callable[[int, int], None] | None = None,  # called with the number of conversations played, and of all
-    folder: str | Path = "",  # below which evaluations are kept; empty: outputs
-    mode: str = "",  # a preset that says how to sample
+    progress: Callable[[int, int], None] | None = None,  # called with the number of finished conversations, and of all
+    folder: str | Path = "",  # of the evaluations; empty: outputs
+    mode: str = "",  # a preset for sampling
     temperature: float | None = None,  # as for `settle_sampling`
 ) -> tuple[Rounds, Path]:  # and the folder of its episodes
     "Play conversations with any policy, and keep what came of it."

@@ -37,7 +37,7 @@ def _default_pool(
     servers: tuple = _DEFAULT_SERVERS,  # embedded servers
     world_seed: int = 0,  # which synthetic world they serve
 ) -> Pool:  # open, on the background loop; shared by the process
-    "The pool of environments whose config has none."
+    "Return the pool of environments whose config has none."
     key = os.getpid(), tuple(servers), world_seed
     with _pools_lock:
         if key not in _pools:
@@ -46,14 +46,14 @@ def _default_pool(
 
 
 def _dense(value: Any) -> Any:
-    "A JSON value without the `None`s of missing keys."
+    "Drop the `None`s of missing keys from a JSON value."
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #eb87c1aa
 def _as_user(observations: list[dict]) -> list[dict]:
-    "Observations as one user message, or none."
+    "Join observations into one user message, or none."
     if not observations:
         return []
     replies = (f"<tool_response>\n{message['content']}\n</tool_response>" for message in observations)
@@ -62,10 +62,10 @@ def _as_user(observations: list[dict]) -> list[dict]:
 
 def _step_output(
     step: Step,
-    outcome: Outcome | None,  # None: the episode goes on
+    outcome: Outcome | None,  # None: the episode continues
     fault_reward: float | None,  # the reward to report for an aborted episode
 ) -> dict:
-    "SkyRL's dictionary for one step."
+    "Return SkyRL's dictionary for one step."
     if outcome is None:
         return dict(
             observations=_as_user(step.observations), reward=0.0, done=False, metadata={}, postprocessed_action=None
@@ -82,7 +82,7 @@ def _step_output(
 
 
 def _metrics(outcome: Outcome) -> dict[str, float]:
-    "The metrics of one episode; `success` only where it is known."
+    "Return the metrics of one episode; `success` only where it is known."
     aborted = outcome.reward is None
     known = {} if aborted else dict(success=float(outcome.success))
     terms = {f"reward/{name}": sum(value for _, value in credits) for name, credits in outcome.rewards.items()}
@@ -113,12 +113,12 @@ class MCPToolGroup(ToolGroup):
                 self._tool_registry[tool.name] = self._caller(tool.name)
 
     def _caller(self, name: str):
-        "A function of the arguments that calls the tool shown as `name`."
+        "Return a function of the arguments that calls the tool shown as `name`."
         return lambda arguments: run_sync(self.episode.call, Call(name, arguments)).content
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #b749808d
 async def _turn(episode: Episode, text: str) -> tuple[Step, Outcome | None]:
-    "One step, and the outcome if it was the last."
+    "Make one step, and return the outcome if it was the last."
     step = await episode.step(parse_turn(text))
     return step, await episode.finish() if step.done else None
 
@@ -137,7 +137,7 @@ class MCPToolEnv(BaseTextEnv):
         self.outcome: Outcome | None = None
 
     def init(self, prompt: list[dict]) -> tuple[list[dict], dict]:
-        "Starts the row's episode; returns the prompt's messages, and the task's id."
+        "Start the row's episode; return the prompt's messages and the task's id."
         self.close()
         task = Task.from_row({**_dense(self.extras), "prompt": [dict(message) for message in prompt]}, "SkyRL row")
         pool = self.config.get("pool") or _default_pool(
@@ -151,7 +151,7 @@ class MCPToolEnv(BaseTextEnv):
         return prompt_messages(episode.task), {"task_id": task.task_id}
 
     def step(self, action: str) -> dict:
-        "Plays one turn of text."
+        "Make one turn of text."
         if self.episode is None:
             raise RuntimeError("call init before step")
         step, self.outcome = run_sync(_turn, self.episode, action)
@@ -159,11 +159,11 @@ class MCPToolEnv(BaseTextEnv):
         return _step_output(step, self.outcome, self.config.get("fault_reward"))
 
     def get_metrics(self) -> dict:
-        "The metrics of the finished episode."
+        "Return the metrics of the finished episode."
         return _metrics(self.outcome) if self.outcome else {}
 
     def close(self) -> None:
-        "Gives the sessions back; may be called twice."
+        "Give the sessions back; may be called twice."
         if self.episode is not None and self.outcome is None:
             self.outcome = run_sync(self.episode.finish)
 
@@ -172,10 +172,10 @@ class MCPToolEnv(BaseTextEnv):
 
 
 def register_env(
-    name: str = "MCPToolEnv",  # as rows name it in `env_class`
+    name: str = "MCPToolEnv",  # the rows' `env_class`
     **kwargs,  # passed to every environment made under this name
 ) -> str:  # the name
-    "Makes the environment known to `skyrl_gym.make`; a second time it does nothing."
+    "Register the environment for `skyrl_gym.make`; do nothing the second time."
     if name not in skyrl_gym.registry:
         skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
     return name

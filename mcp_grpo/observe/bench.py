@@ -26,7 +26,7 @@ def _meets(
     value: float,
     goal: str,  # "<= 1.3", "0.2 to 0.6" or "0"; text may follow in brackets
 ) -> bool:
-    "Whether a figure meets its goal; NaN never does. Raises `ValueError` for a goal in another form."
+    "Return whether a figure meets its goal; NaN never does. Raises `ValueError` for a goal in another form."
     goal = goal.partition("(")[0].strip()
     between = re.fullmatch(rf"({_NUMBER}) to ({_NUMBER})", goal)
     if between:
@@ -38,7 +38,7 @@ def _meets(
 
 # %% ../../nbs/09_observe/03_bench.ipynb #25c5b450
 class Benchmark:
-    "Collects the rows of one benchmark notebook and writes them beside the earlier ones."
+    "Collect the rows of one benchmark notebook and write them beside the earlier ones."
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Benchmark:
 
     def wanted(
         self,
-        id: str,  # of a row, or what several ids begin with
+        id: str,  # of a row, or the beginning of several ids
     ) -> bool:
-        "Whether rows of this id are to be measured."
+        "Return whether rows of this id are to be measured."
         return not self.chosen or any(id.startswith(one) or one.startswith(id) for one in self.chosen)
 
     def row(
@@ -65,8 +65,8 @@ class Benchmark:
         value: float,
         unit: str,
         goal: str,  # as in `_meets`
-        holds: bool | None = None,  # whether the goal is met; None: as `_meets` says
-        peer: str = "",  # what it was compared with
+        holds: bool | None = None,  # whether the goal is met; None: by `_meets`
+        peer: str = "",  # the compared system and its figure
     ) -> None:
         "Add and print one figure."
         if isinstance(value, float):
@@ -81,13 +81,13 @@ class Benchmark:
 
     def save(
         self,
-        device: str = "",  # what the figures were measured on; empty: this machine's processor
+        device: str = "",  # the measured machine; empty: this machine's processor
     ) -> Table:
-        "Write all rows, and show them. Earlier rows are kept in a run of some rows, unless their id was measured."
+        "Write all rows and return them as a table; a run of some rows keeps the earlier rows of other ids."
         measured = {row["id"] for row in self.rows}
         earlier = (
             json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []
-        )  # read now: another part may have been measured meanwhile
+        )  # read here, because another part may have been measured meanwhile
         kept = [row for row in earlier if row["id"] not in measured]
         rows = sorted(self.rows + kept, key=lambda row: row["id"])
         device = device or f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"

@@ -53,7 +53,7 @@ def wilson(
     successes: int,  # 0 to n
     n: int,  # trials
 ) -> tuple[float, float]:  # (low, high), in [0, 1]
-    "Wilson's score interval for a share; (0, 1) without trials."
+    "Compute Wilson's score interval for a share; (0, 1) without trials."
     if not n:
         return 0.0, 1.0
     p, zz = successes / n, _Z * _Z / n
@@ -70,11 +70,11 @@ class Unit:
     source: str  # where the tasks come from, e.g. "mcp_grpo/heldout"
     success: bool | None  # None: an episode was aborted, so the outcome is unknown
     trajectories: list = field(default_factory=list, repr=False)
-    calls: int = 0  # that a person would need; 0: the rows do not say
+    calls: int = 0  # that a person would need; 0: unknown
 
-# %% ../../nbs/09_observe/01_evaluate.ipynb #b5f460a4
+
 def make_units(
-    trajectories: list,  # list[Trajectory], one a task
+    trajectories: list,  # list[Trajectory], one per task
 ) -> list[Unit]:
     "Join trajectories to units; a unit succeeds if all its episodes do, and is unknown if one was aborted."
     members = {}
@@ -89,7 +89,7 @@ def make_units(
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #f59159d2
 class Change(NamedTuple):
-    "How much success differs between two evaluations of the same tasks, task by task."
+    "The mean difference of success between two evaluations of the same tasks, task by task."
 
     mean: float  # in [-1, 1]; nan without tasks whose outcome is known in both
     ci95: tuple[float, float]
@@ -106,7 +106,7 @@ class Evaluation:
 
     @property
     def known(self) -> list[Unit]:
-        "Units whose outcome is known."
+        "Return the units whose outcome is known."
         return [u for u in self.units if u.success is not None]
 
     @property
@@ -130,15 +130,15 @@ class Evaluation:
         return [t for u in self.units for t in u.trajectories]
 
     def of(self, **wanted) -> "Evaluation":
-        "The part whose units have these values: `of(source=...)`, `of(family=...)`."
+        "Return the part whose units have these values: `of(source=...)`, `of(family=...)`."
         return Evaluation([u for u in self.units if all(getattr(u, k) == v for k, v in wanted.items())])
 
     def by_family(self) -> dict[str, "Evaluation"]:
-        "One evaluation a family, in alphabetical order."
+        "Return one evaluation per family, in alphabetical order."
         return {f: self.of(family=f) for f in sorted({u.family for u in self.units})}
 
     def by_calls(self) -> dict[int, "Evaluation"]:
-        "One evaluation per number of calls, of the tasks whose rows say it."
+        "Return one evaluation per number of calls, of the tasks where it is known."
         return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
 
     def compare(self, before: "Evaluation") -> "Change":
@@ -146,7 +146,7 @@ class Evaluation:
         return paired_difference(before, self)
 
     def summary(self) -> dict:
-        "The figures for `result.json`."
+        "Return the figures for `result.json`."
 
         def figures(part: "Evaluation") -> dict:
             return {"success": part.success, "n": part.n, "ci95": list(part.ci95), "aborted": len(part.units) - part.n}
@@ -166,8 +166,8 @@ class Evaluation:
 def mean_interval(
     differences: list[float],  # of units, each in [-1, 1]
 ) -> tuple[float, float]:  # (low, high), in [-1, 1]
-    """An interval for a mean difference, with half a unit at 1, half a one at -1 and one at 0 added; (-1, 1) without
-    units."""
+    """Compute an interval for a mean difference, with half a unit added at 1, half a unit at -1 and one at 0; (-1, 1)
+    without units."""
     if not differences:
         return -1.0, 1.0
     m = len(differences) + 2
@@ -180,17 +180,17 @@ def paired_difference(
     before: Evaluation,
     after: Evaluation,  # of the same tasks
 ) -> Change:  # after - before
-    "How much success changed, over the units whose outcome is known in both; (nan, (-1, 1)) if there are none."
+    "Compute the change of success over the units whose outcome is known in both; (nan, (-1, 1)) without any."
     old = {(u.source, u.key): u.success for u in before.known}
     differences = [u.success - old[u.source, u.key] for u in after.known if (u.source, u.key) in old]
     return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
 
 
 def harm_done(
-    before: Evaluation,  # of the policy that reinforcement began with
+    before: Evaluation,  # of the policy before reinforcement
     after: Evaluation,  # of the same tasks
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
-    "Whether reinforcement lowered success, and what to do about it."
+    "Return whether reinforcement lowered success, and what to do about it."
     lost, (low, high) = paired_difference(before, after)
     if high >= 0:
         return ""
@@ -208,7 +208,7 @@ class Rounds:
     rounds: list[Evaluation]
 
     def counts(self) -> dict[tuple[str, str], tuple[int, int]]:
-        "Of each unit, (source, key): its rounds whose outcome is known, and those of them that succeeded."
+        "Count for each unit, (source, key), the rounds with a known outcome and the successes among them."
         known = [((unit.source, unit.key), unit.success) for found in self.rounds for unit in found.known]
         n, c = Counter(name for name, _ in known), Counter(name for name, success in known if success)
         return {name: (n[name], c[name]) for name in n}
@@ -216,7 +216,7 @@ class Rounds:
     def estimate(
         self, share: Callable[[int, int], float | None]
     ) -> tuple[float, tuple[float, float]]:  # (mean, interval)
-        "The mean of a figure over units with its interval; a unit for which it is None is left out."
+        "Compute the mean of a figure over units, and its interval; units where it is None are left out."
         values = [value for n, c in self.counts().values() if (value := share(n, c)) is not None]
         if not values:
             return math.nan, (0.0, 1.0)
@@ -227,36 +227,36 @@ class Rounds:
         return mean, ((1 + low) / 2, (1 + high) / 2)
 
     def success(self) -> tuple[float, tuple[float, float]]:
-        "The share of solved rounds."
+        "Return the share of solved rounds."
         return self.estimate(lambda n, c: c / n)
 
     def pass_at(self, k: int) -> tuple[float, tuple[float, float]]:
-        "pass@k: that at least one of k rounds solves a task."
+        "Estimate pass@k, the probability that at least one of k rounds solves a task."
         return self.estimate(lambda n, c: 1 - math.comb(n - c, k) / math.comb(n, k) if n >= k else None)
 
     def pass_all(self, k: int) -> tuple[float, tuple[float, float]]:
-        "pass^k: that k rounds all solve a task."
+        "Estimate pass^k, the probability that all of k rounds solve a task."
         return self.estimate(lambda n, c: math.comb(c, k) / math.comb(n, k) if n >= k else None)
 
     def among(self, names) -> "Rounds":
-        "The part with these units, each (source, key)."
+        "Return the part with these units, each (source, key)."
         return Rounds(
             [Evaluation([unit for unit in found.units if (unit.source, unit.key) in names]) for found in self.rounds]
         )
 
     def of(self, **wanted) -> "Rounds":
-        "The part whose units have these values, as for an `Evaluation`."
+        "Return the part whose units have these values, as for an `Evaluation`."
         return Rounds([found.of(**wanted) for found in self.rounds])
 
     def by_family(self) -> dict[str, "Rounds"]:
-        "The rounds of each family, in alphabetical order."
+        "Return the rounds of each family, in alphabetical order."
         return {
             family: self.of(family=family)
             for family in sorted({unit.family for found in self.rounds for unit in found.units})
         }
 
     def by_calls(self) -> dict[int, "Rounds"]:
-        "The rounds per number of calls, of the tasks whose rows say it."
+        "Return the rounds per number of calls, of the tasks where it is known."
         return {
             calls: self.of(calls=calls)
             for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})
@@ -264,7 +264,7 @@ class Rounds:
 
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":
-        "Rounds of kept episodes: those with the same number of their sample belong together."
+        "Make rounds of kept episodes; those with the same sample number are one round."
         numbers = sorted({episode.key[-1] for episode in episodes})
         return cls(
             [
@@ -274,7 +274,7 @@ class Rounds:
         )
 
     def summary(self) -> dict:
-        "The figures, for a file."
+        "Return the figures, for a file."
 
         def figures(part: "Rounds") -> dict:
             mean, interval = part.success()
@@ -299,9 +299,9 @@ class Rounds:
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9d858f63
 def paired_rounds(
     before: Rounds,
-    after: Rounds,  # of the same tasks, not all of them necessarily
+    after: Rounds,  # of the same tasks, or some of them
 ) -> tuple[float, tuple[float, float], int]:  # (mean difference after - before, interval, units)
-    "How much success differs between two policies."
+    "Compute the difference of success between two policies."
     old, new = before.counts(), after.counts()
     shared = [name for name in new if name in old]
     differences = [new[name][1] / new[name][0] - old[name][1] / old[name][0] for name in shared]
@@ -314,7 +314,7 @@ def paired_rounds(
 # %% ../../nbs/09_observe/01_evaluate.ipynb #448cd409
 def choose(
     tasks: list,  # list[Task]
-    n: int,  # how many are wanted; 0 for all
+    n: int,  # number of tasks; 0 for all
 ) -> list:  # about n tasks, in their order
     "Take tasks evenly from the list; pairs stay together."
     if not n or n >= len(tasks):
@@ -334,18 +334,18 @@ def evaluate(
     rollout: RolloutConfig | None = None,  # limits on tokens
     run: str = "evaluate",  # first part of the sampling key
     seed: int = 0,  # seeds the sampling noise; without effect at temperature 0
-    at_once: int = 112,  # episodes at a time
+    at_once: int = 112,  # concurrent episodes
 ) -> Evaluation:
-    "Play each task once and evaluate the outcomes; blocks, also inside a notebook."
+    "Attempt each task once and evaluate the outcomes; blocks, also inside a notebook."
     return run_sync(evaluate_async, engine, tasks, pool, chat, cfg, rollout, run, seed, at_once)
 
-# %% ../../nbs/09_observe/01_evaluate.ipynb #82ff6e92
+
 def evaluation_sampling(
     cfg: EvaluateConfig,
     rollout: RolloutConfig,  # max_new_tokens
     chat: Chat,  # of the policy
 ) -> Sampling:
-    "How the turns of an evaluation are sampled."
+    "Return how the turns of an evaluation are sampled."
     return Sampling(
         cfg.temperature,
         cfg.max_new_tokens or rollout.max_new_tokens,
@@ -366,7 +366,7 @@ async def evaluate_async(
     seed: int = 0,
     at_once: int = 112,
 ) -> Evaluation:
-    "The async twin of `evaluate`."
+    "Attempt each task once and evaluate the outcomes, asynchronously; see `evaluate`."
     rollout, tasks = rollout or RolloutConfig(), choose(tasks, cfg.tasks)
     sampling = evaluation_sampling(cfg, rollout, chat)
     found = []
@@ -391,7 +391,7 @@ _Writer = Callable[[Task], Callable[[list[dict]], Awaitable[Action]]]  # a task 
 
 @dataclass
 class TextPlayer:
-    "A policy that writes text as a player; what it says, and what it is told, goes into a trajectory without tokens."
+    "The player of a policy that writes text; its turns and the observations go into a trajectory without tokens."
 
     write: Callable[[list[dict]], Awaitable[Action]]  # messages -> the next turn
     messages: list[dict]  # the prompt; grows turn by turn
@@ -415,7 +415,7 @@ async def _play_text(
     write: _Writer,
     key: tuple,  # (run, step, task_id, sample)
 ) -> Trajectory:  # without tokens
-    "One episode of a policy that writes text."
+    "Run one episode of a policy that writes text."
     trajectory = Trajectory.begin(
         [],
         task_id=task.task_id,
@@ -440,7 +440,7 @@ async def _evaluate_text_async(
     at_once: int = 8,
     played: list[Trajectory] | None = None,
 ) -> list[Trajectory]:
-    "The async twin of `evaluate_text`."
+    "Attempt tasks with a policy that writes text, asynchronously; see `evaluate_text`."
     wanted = [(task, number) for number in range(rounds) for task in tasks]
     limiter = anyio.Semaphore(at_once)
 
@@ -458,19 +458,19 @@ def evaluate_text(
     write: _Writer,
     tasks: list[Task],  # complete
     pool: Pool,  # open, with their servers
-    rounds: int = 1,  # how often each task is played
-    at_once: int = 8,  # episodes at the same time
+    rounds: int = 1,  # attempts per task
+    at_once: int = 8,  # concurrent episodes
     played: list[Trajectory]
-    | None = None,  # receives each episode as it ends, so that those are left if a later one fails
+    | None = None,  # receives each finished episode, so that it is not lost if a later one fails
 ) -> list[Trajectory]:
-    "Play tasks with a policy that writes text."
+    "Attempt tasks with a policy that writes text."
     return run_sync(_evaluate_text_async, write, tasks, pool, rounds, at_once, played)
 
 
 def scripted_writer(
     name: str,  # oracle, null, always_decline, ...
 ) -> _Writer:
-    "A scripted policy of `env.scripted`. Raises `ConfigError` if there is none of this name."
+    "Return a scripted policy of `env.scripted`. Raises `ConfigError` if there is none of this name."
     if name not in POLICIES:
         raise ConfigError(
             f"there is no scripted policy {name!r}; there are {', '.join(POLICIES)}{nearest(name, POLICIES)}"
@@ -496,16 +496,16 @@ _CONTEXT_FULL = re.compile(
 
 
 def endpoint_writer(
-    model: str,  # as the endpoint calls it
+    model: str,  # the endpoint's name of it
     base_url: str,  # such as http://127.0.0.1:8000/v1
     temperature: float = 0.0,
-    max_tokens: int = 1024,  # of a turn
+    max_tokens: int = 1024,  # per turn
     stop: list[str] = (),  # texts that end a turn
     tries: int = 3,  # of each request that fails
-    timeout: float = 120,  # seconds of a request
+    timeout: float = 120,  # seconds per request
 ) -> _Writer:
-    """A model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if it
-    does not answer."""
+    """Return a model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if
+    it does not answer."""
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
     url = base_url.rstrip("/") + "/chat/completions"
     form = {"temperature": temperature, "max_tokens": max_tokens} | (
@@ -520,7 +520,7 @@ def endpoint_writer(
         )
 
     def adapted(asked: dict, refusal: str) -> bool:
-        "Whether a refusal names a parameter that further requests write otherwise, or leave out."
+        "Adapt further requests to a refusal that names a parameter; return whether it named one."
         name = next((name for name in ("max_tokens", "temperature") if name in asked and name in refusal), "")
         if name in form:
             if name == "max_tokens":
@@ -578,7 +578,7 @@ def endpoint_writer(
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #fc3f3cf5
 def keep_evaluation(
-    policy: str,  # how it is called
+    policy: str,  # its name
     episodes: list[Trajectory],  # of one round or several
     task_file: str,
     folder: str | Path,  # below which evaluations are kept, such as outputs
@@ -592,7 +592,7 @@ def keep_evaluation(
     )
     digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()[
         :8
-    ]  # a long address hides what stands before it
+    ]  # a long address hides the part before it
     place = Path(folder) / "evaluations" / f"{name}-{digest}"
     row = {
         "policy": policy,
@@ -612,13 +612,13 @@ def keep_evaluation(
 
 @contextmanager
 def kept_if_cut_off(
-    policy: str,  # how it is called
+    policy: str,  # its name
     episodes: list[Trajectory],  # grows inside
     wanted: int,  # episodes
     task_file: str,
     folder: str | Path,  # as for `keep_evaluation`
 ) -> Iterator[None]:
-    "Inside, an evaluation that breaks off keeps what it has played, and says where."
+    "Keep the episodes of an evaluation that fails inside, and log where they are."
     try:
         yield
     except BaseException:

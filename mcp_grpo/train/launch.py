@@ -45,7 +45,7 @@ from .warmstart import load_warm_start
 _ADDRESS, _KEY = (
     "MCP_GRPO_ADDRESS",
     "MCP_GRPO_KEY",
-)  # environment variables: where the first worker connects to, and with what password
+)  # environment variables: address and password of the connection of the first worker
 # the program of a worker
 _WORK = "import sys; from mcp_grpo.train.launch import work; work(*sys.argv[1:3], sys.argv[3] == 'resume')"
 
@@ -66,9 +66,9 @@ def hold_lifeline(
 def work(
     config: str,  # config.yaml in the folder of the run
     plan: str,  # of the run, as JSON
-    resume: bool,  # go on from the newest checkpoint
+    resume: bool,  # continue from the newest checkpoint
 ):
-    "What a worker does: join the others, then train with them; the first reports."
+    "Join the other workers and train with them; the first one reports."
     hold_lifeline()
     disable_progress_bar()
     folder = Path(config).parent
@@ -100,17 +100,17 @@ def work(
             if connection:
                 connection.send(step)
             if not world.gather(connection.recv() if connection else None)[0]:
-                break  # all stop, or none
+                break  # all workers stop together
     world.leave()
 
 # %% ../../nbs/08_train/10_launch.ipynb #d857969b
 class Launch:
-    "Trains in worker processes, one yielded step at a time."
+    "Train in worker processes, one yielded step at a time."
 
     def __init__(
         self,
-        cfg: Config,  # the run's configuration, which `folder` holds as config.yaml
-        plan: Plan,  # of this run; says how many workers there are
+        cfg: Config,  # the run's configuration, saved as config.yaml in `folder`
+        plan: Plan,  # of this run, with the number of workers
         policy: Policy,  # gets the trained weights at the end
         engine: Engine,  # samples from that policy
         tasks: list[Task],  # to learn from
@@ -146,7 +146,7 @@ class Launch:
 
     @property
     def saved(self) -> Path:
-        "The folder of the checkpoints."
+        "Return the folder of the checkpoints."
         return self.folder / "checkpoints"
 
     def start(self, address: str, key: str) -> subprocess.Popen:
@@ -202,7 +202,7 @@ class Launch:
             try:
                 yield from self.follow(workers, listener)
             finally:
-                workers.stdin.close()  # the lifeline: what still runs ends now
+                workers.stdin.close()  # the lifeline: running workers end now
                 try:
                     workers.wait(10)
                 except subprocess.TimeoutExpired:
@@ -214,7 +214,7 @@ class Launch:
 
     def move(self, device: torch.device | str):
         """Move the notebook's model and the copy that its engine samples from, and free the engine's memory: the
-        workers need the GPU whole."""
+        workers need the whole GPU."""
         run_sync(self.engine.release_memory)
         for model in dict.fromkeys((self.policy.model, self.policy.sampler)):
             model.to(device)
@@ -223,7 +223,7 @@ class Launch:
             torch.cuda.empty_cache()
 
     def follow(self, workers: subprocess.Popen, listener: Listener) -> Iterator[StepResult]:
-        "Yield the workers' steps and pass on what they print, until they have ended."
+        "Yield the workers' steps and pass on their output, until they have ended."
         events, last, named, interrupted, verdicts = queue.Queue(), "", "", False, []
         connections: list[Connection] = []
 
@@ -272,13 +272,13 @@ class Launch:
         if status:
             raise TrainerError(
                 f"The workers ended with status {status}; "
-                + (f"they said: {named}" if named else f"their last line was: {last}")
+                + (f"their error was: {named}" if named else f"their last line was: {last}")
             )
         if interrupted:
             raise KeyboardInterrupt
 
     def take_over(self):
-        "Load what the workers learnt, as far as it was saved, into the notebook's policy."
+        "Load the workers' newest checkpoint into the notebook's policy."
         found = load_checkpoint(self.saved, self.policy)
         if found:
             self.steps_done = self.policy.version = found.step
@@ -298,7 +298,7 @@ def open_trainer(
     on_rollout: Callable[[int, dict, list[Trajectory]], None] | None = None,  # as for a `Trainer`
     say: Callable[[str], None] = print,  # receives every line that workers print
 ) -> Trainer | Launch:
-    "A trainer in this process, or one that drives workers."
+    "Open a trainer in this process, or one that drives workers."
     if plan.processes:
         return Launch(cfg, plan, policy, engine, tasks, folder, resume, on_rollout, say)
     return Trainer(cfg, policy, engine, pool, chat, tasks, Path(folder) / "checkpoints", resume, on_rollout)

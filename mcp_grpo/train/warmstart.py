@@ -42,7 +42,7 @@ from .trainer import TrainerError, choose_tasks
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #ec2bae83
 class Scribe:
-    "An engine that writes down the oracle's turns."
+    "An engine that returns the oracle's turns."
 
     shares_weights = True
 
@@ -54,29 +54,29 @@ class Scribe:
         self.chat, self.turns = chat, {task.task_id: oracle_turns(task) for task in tasks}
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: tuple) -> Completion:
-        "The next turn of the task that the key names."
+        "Return the next turn of the task that the key names."
         turns = self.turns[key[2]]
         ids = self.chat.turn_ids(turns[min(key[-1], len(turns) - 1)])
         return Completion(ids, [0.0] * len(ids), "stop", 0)
 
     async def update(self, weights) -> None:
-        "Nothing: there are no weights."
+        "Do nothing: there are no weights."
 
     async def release(self, episode: tuple) -> None:
-        "Nothing: there is no memory."
+        "Do nothing: there is no memory."
 
     def expect(self, episodes: int) -> None:
-        "Nothing: nothing waits for other episodes."
+        "Do nothing: no episode waits for others."
 
     def stats(self) -> EngineStats:
-        "No figures."
+        "Return no figures."
         return EngineStats()
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #a7ddbe6d
 async def demonstrations_async(
     tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int, at_once: int = 16
 ) -> list[Trajectory]:
-    "The async twin of `demonstrations`."
+    "Write a demonstration of each task, asynchronously; see `demonstrations`."
     tasks = [task for task in tasks if task.tool_sequence]
     scribe, played = Scribe(tasks, chat), []
     for start in range(0, len(tasks), at_once):
@@ -87,13 +87,11 @@ async def demonstrations_async(
 
 
 def demonstrations(
-    tasks: list[
-        Task
-    ],  # complete; those that name no calls are left out, since their answers would be learnt as guesses
+    tasks: list[Task],  # complete; those that name no calls are left out, since their answers would be guesses
     pool: Pool,  # open, with their servers
     chat: Chat,  # the policy's
     max_tokens: int,  # of a whole episode
-    at_once: int = 16,  # episodes at the same time
+    at_once: int = 16,  # concurrent episodes
 ) -> list[Trajectory]:  # in the tasks' order
     "Write a demonstration of each task: the oracle's episode."
     return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once)
@@ -106,7 +104,7 @@ def _room_needed(
         tuple[int, int]
     ] = (),  # of each task without such an episode: tokens of its prompt, calls that a person would need (0: unknown)
 ) -> tuple[int, int]:  # tokens of an episode, and of a turn
-    "The limits on tokens with which the tasks of these episodes, and the others, can be played."
+    "Compute the limits on tokens that the tasks of these episodes, and the others, need."
 
     def larger(tokens: float) -> int:
         return -(-int(tokens) * 3 // 2 // 64) * 64
@@ -124,11 +122,11 @@ def _room_needed(
 
 
 async def prompt_tokens(tasks: list[Task], pool: Pool, chat: Chat) -> list[int]:
-    "The tokens of each task's prompt."
+    "Count the tokens of each task's prompt."
     return [len(await opening_ids(task, pool, chat)) for task in tasks]
 
 
-_CALL_TOKENS = 256  # of a turn, where nothing is known
+_CALL_TOKENS = 256  # tokens per turn, where nothing is known
 
 
 def _suggest_room(
@@ -137,8 +135,8 @@ def _suggest_room(
     pool: Pool,  # with their servers
     most: int = 0,  # tokens that the model can read; 0: unknown
 ) -> str:  # settings
-    """Limits for tasks of which no episode is known: results as long as the servers may send, at three characters per
-    token."""
+    """Suggest limits for tasks without a known episode: results as long as the servers may send, at three characters
+    per token."""
 
     def needed(task: Task, prompt: int) -> int:
         result = max(pool.specs[server].max_result_chars for server in task.servers) // 3
@@ -153,8 +151,8 @@ def settle_room(
     tasks: list[Task],  # complete
     pool: Pool,  # open, with their servers
     chat: Chat,  # the policy's
-    per_family: int = 2,  # tasks of each family that are played
-    kept: tuple[int, int] = (0, 0),  # limits of an earlier run, which the tasks can only raise
+    per_family: int = 2,  # demonstrations of each family
+    kept: tuple[int, int] = (0, 0),  # limits of an earlier run; they are only raised
 ) -> None:
     """Set the limits on tokens that a configuration leaves open, by demonstrations. Raises `ConfigError` if
     there are none and no limits are kept."""
@@ -194,7 +192,7 @@ def settle_room(
 def _supervised_rows(
     episodes: list[Trajectory],  # demonstrations
 ) -> list[Row]:
-    "Make rows of the episodes that succeeded and in which something was written."
+    "Make rows of the episodes that succeeded and have a sampled token."
     rows = [Row.of(episode) for episode in episodes if episode.outcome.success]
     return [row for row in rows if row.tokens]
 
@@ -202,12 +200,12 @@ def _supervised_rows(
 def warm_up(
     policy: Policy,  # changed in place
     rows: list[Row],  # to learn from
-    cfg: TrainConfig,  # warmstart, tasks_per_step, and what it says of optimizer and batches
+    cfg: TrainConfig,  # warmstart, tasks_per_step, optimizer, batches
     seed: int = 0,  # of the order
-) -> Iterator[float]:  # of each step: nats a written token, before the update
-    "Supervised training, one step at a time."
+) -> Iterator[float]:  # of each step: nats per written token, before the update
+    "Train on the rows, one step at a time."
     if not rows:
-        raise TrainerError("There is nothing to warm up with: no demonstration succeeded; `mcp-grpo check` says why.")
+        raise TrainerError("There is nothing to warm up with: no demonstration succeeded; `mcp-grpo check` shows why.")
     steps, size = cfg.warmstart.steps, min(cfg.tasks_per_step, len(rows))
     warmup = min(max(cfg.lr_schedule.warmup, steps // 20), steps // 2)
     schedule = cfg.lr_schedule.model_copy(update={"warmup": warmup})
@@ -215,7 +213,7 @@ def warm_up(
     optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": peak, "lr_schedule": schedule}))
     run, share = Pass(policy, optimizer, cfg), not why_not(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
-    policy.model.eval()  # as in all training here: what is sampled later has no dropout either
+    policy.model.eval()  # as in all training here: sampling has no dropout either
     for step in range(steps):
         while len(order) < size:
             order += generator.sample(range(len(rows)), len(rows))
@@ -240,20 +238,20 @@ _WEIGHTS = "warmstart.safetensors"  # in the folder of a run: the trained weight
 
 @dataclass
 class WarmStart:
-    "What a warm start did."
+    "The result of a warm start."
 
     steps: int
-    episodes: int  # that were learnt from
+    episodes: int  # demonstrations that were learnt from
     failed: dict[str, int]  # family -> demonstrations without success
     tokens: int  # that the oracle wrote in them
-    loss: tuple[float, float]  # nats a token, first and last step
+    loss: tuple[float, float]  # nats per token, first and last step
 
     def __str__(self) -> str:
         lost = ", ".join(f"{family} ({n})" for family, n in self.failed.items())
         return (
             f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} "
             "tokens written), "
-            f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats a token"
+            f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token"
             + (f"; left out, because the oracle failed: {lost}" if lost else "")
         )
 
@@ -262,7 +260,7 @@ def load_warm_start(
     cfg: Config,  # of a run; without `train.warmstart` there is nothing to load
     policy: Policy,  # gets the weights
     folder: str | Path,  # of the run
-) -> bool:  # whether there were any
+) -> bool:  # whether they exist
     "Load the weights that a run's warm start kept."
     path = Path(folder) / _WEIGHTS
     if not cfg.train.warmstart.steps or not path.is_file():
@@ -274,9 +272,9 @@ def load_warm_start(
 def _under_other_names(
     tasks: list[Task],
     episodes: list[Trajectory],  # demonstrations of these tasks
-    passes: int,  # times that each task comes
+    passes: int,  # times that each task is repeated
 ) -> Iterator[Task]:
-    "The tasks with pseudonyms for the names in their questions and their results; a task without names is left out."
+    "Yield the tasks with pseudonyms for the names in questions and results; a task without names is left out."
     results = {episode.task_id: [event.content for event in episode.outcome.events] for episode in episodes}
     for number in range(1, passes + 1):
         for task in tasks:
@@ -293,11 +291,11 @@ def warm_start(
     chat: Chat,  # the policy's
     tasks: list[Task],  # complete; to learn from
     folder: str | Path,  # of the run; the weights are kept there
-    say=print,  # receives a line now and then
+    say=print,  # receives about ten lines
 ) -> WarmStart:
     "Train a policy on demonstrations."
     known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
-    enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more than that would be played for nothing
+    enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
     if enough < len(known):
         known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
     episodes = demonstrations(known, pool, chat, cfg.rollout.max_tokens)
@@ -314,7 +312,7 @@ def warm_start(
         if len(losses) % every == 0:
             say(
                 f"warm start {len(losses):4d}/{cfg.train.warmstart.steps}  {sum(losses[-every:]) / every:.3f} "
-                "nats a token"
+                "nats per token"
             )
     draft = Path(folder) / (_WEIGHTS + ".part")
     with writing(Path(folder) / _WEIGHTS):
@@ -329,19 +327,19 @@ def publish_to(
     engine: Engine,  # that samples from the policy
     policy: Policy,
     chat: Chat,  # the policy's
-    tasks: list[Task],  # whose prompts show whether the engine serves the weights
+    tasks: list[Task],  # their prompts test whether the engine serves the weights
 ) -> None:
     "Give an engine the policy's weights, as a trainer does before its first step."
     prompts = [] if engine.shares_weights else [chat.prompt_ids(chat.messages(task)) for task in tasks[:4]]
     run_sync(engine.update, policy.publish(engine.shares_weights, prompts))
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #11fc3a76
-_ENOUGH = 16  # groups without spread, after which a run is stopped
+_ENOUGH = 16  # groups without spread after which a run is stopped
 
 
 @dataclass
 class Spread:
-    "How far the rewards of some groups differ."
+    "How many of some groups have rewards that differ."
 
     groups: int
     with_spread: int  # groups whose episodes earn different rewards
@@ -362,11 +360,11 @@ class Spread:
 
     @property
     def solved(self) -> bool:
-        "Whether every episode succeeds, so that comparing them teaches nothing more."
+        "Return whether every episode succeeds, so that comparing them teaches nothing more."
         return self.compared and self.always == self.groups
 
     def check(self) -> "Spread":
-        "Raises `TrainerError` if there is nothing to learn from."
+        "Raise `TrainerError` if there is nothing to learn from."
         if self.with_spread or not self.compared:
             return self
         if self.solved:
@@ -389,8 +387,8 @@ def look_for_spread(
     chat: Chat,  # the policy's
     tasks: list[Task],  # complete; to learn from
 ) -> Spread:
-    """Play the groups of the first step; of further steps, too, as long as no group has spread and fewer than `_ENOUGH`
-    were played."""
+    """Collect the groups of the first step, and of further steps as long as none has spread and there are fewer than
+    `_ENOUGH`."""
     r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
     while not found.with_spread and found.groups < _ENOUGH:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
@@ -423,5 +421,5 @@ def look_for_spread(
                 found.never[group[0].family] = found.never.get(group[0].family, 0) + 1
         step += 1
         if not found.groups and step > 2:
-            break  # the servers are down: the steps themselves will say so
+            break  # the servers are down: the steps will report it
     return found
