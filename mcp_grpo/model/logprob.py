@@ -21,7 +21,7 @@ def _logits(
     weight: Tensor,  # [vocab, hidden]
     temperature: float,  # > 0
 ) -> Tensor:  # [n, vocab], float32 or wider
-    "The logits of one chunk, divided by the temperature."
+    "Compute the logits of one chunk, divided by the temperature."
     return (hidden.to(weight.dtype) @ weight.T).to(torch.promote_types(weight.dtype, torch.float32)) / temperature
 
 
@@ -29,8 +29,7 @@ def _for_products(
     weight: Tensor,  # [vocab, hidden]
     dtype: torch.dtype,  # of the product on a GPU
 ) -> Tensor:
-    """The output matrix in the type that its products are made in, once for all chunks: on a processor never less than
-    float32."""
+    "Convert the output matrix once, for all chunks, to the precision of its products: on a CPU at least float32."
     return weight.to(torch.promote_types(dtype, torch.float32) if weight.device.type == "cpu" else dtype)
 
 
@@ -49,7 +48,7 @@ def _grad_logits(
     g_logp: Tensor | None,  # [n] gradient of the logprobs
     g_entropy: Tensor | None,  # [n] gradient of the entropies
 ) -> Tensor:  # [n, vocab]
-    "The gradient that reaches the logits of a chunk."
+    "Compute the gradient with respect to the logits of a chunk."
     logq = logits.log_softmax(-1)
     p = logq.exp()
     out = torch.zeros_like(p)
@@ -103,10 +102,10 @@ def token_logprobs(
     hidden: Tensor,  # [n, hidden] states that predict the tokens
     weight: Tensor,  # [vocab, hidden] output matrix
     tokens: Tensor,  # [n] int64 tokens to score
-    temperature: float = 1.0,  # > 0; what the sampler used
-    chunk: int = 0,  # tokens at a time; 0: as many as make about 2 million logits
-) -> tuple[Tensor, Tensor]:  # [n] logprobs, [n] entropies in nats, both at the temperature
-    "Logprobs of given tokens, and the entropy of the distribution they were drawn from."
+    temperature: float = 1.0,  # > 0; the sampler's
+    chunk: int = 0,  # tokens per chunk; 0: about 2 million logits per chunk
+) -> tuple[Tensor, Tensor]:  # [n] logprobs and [n] entropies in nats, at this temperature
+    "Compute the logprobs of given tokens, and the entropy of the distribution that they were drawn from."
     if not len(tokens):
         return hidden.new_zeros(0), hidden.new_zeros(0)
     return _TokenLogprobs.apply(hidden, weight, tokens, temperature, chunk or max(256, 2**21 // len(weight)))
@@ -116,8 +115,8 @@ _SHORT = 1024  # the longest row, in tokens, for which all scores are computed a
 
 
 def _short_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """Causal attention by three batched products, for `[batch, heads, tokens, dim]`; queries of a key head share one
-    product."""
+    """Compute causal attention by three batched products, for `[batch, heads, tokens, dim]`; the queries of a key head
+    share one product."""
     b, h, t, d = query.shape
     short = (
         query.device.type == "cpu"
@@ -147,8 +146,8 @@ register_layout("mcp_grpo_short", _short_forward, sdpa_mask)
 def places_before(
     sampled: Tensor,  # [rows, tokens] bool, True on tokens that the policy produced
 ) -> Tensor:  # [sampled.sum()] int64, row by row
-    """Where the states that predict the sampled tokens are among those of a batch, of which there are `[rows, tokens -
-    1]`."""
+    """Return the indices of the states that predict the sampled tokens, among the `[rows, tokens - 1]` states of a
+    batch."""
     if sampled[:, 0].any():
         raise ValueError("A row's first token cannot be sampled: nothing comes before it.")
     return sampled[:, 1:].flatten().nonzero()[:, 0]
@@ -159,7 +158,7 @@ def sampled_hidden(
     ids: Tensor,  # [rows, tokens] int64, padded on the right with anything
     places: Tensor,  # [n] int64 from `places_before`
 ) -> Tensor:  # [n, hidden]
-    "The hidden states that predict the sampled tokens of a padded batch."
+    "Compute the hidden states that predict the sampled tokens of a padded batch."
     with attention_layout(causal, "mcp_grpo_short", instead_of="sdpa"):
         hidden = Policy.backbone(causal)(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, places)
@@ -169,9 +168,9 @@ def sampled_logprobs(
     causal: nn.Module,  # a causal language model
     ids: Tensor,  # [rows, tokens] int64, padded on the right with anything
     sampled: Tensor,  # [rows, tokens] bool, True on tokens that the policy produced
-    temperature: float = 1.0,  # > 0; what the sampler used
+    temperature: float = 1.0,  # > 0; the sampler's
 ) -> tuple[Tensor, Tensor]:  # [sampled.sum()] logprobs and entropies, row by row
-    "Score the sampled tokens of a padded batch."
+    "Compute logprobs and entropies of the sampled tokens of a padded batch."
     return token_logprobs(
         sampled_hidden(causal, ids, places_before(sampled)), Policy.head(causal), ids[sampled], temperature
     )

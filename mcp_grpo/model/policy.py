@@ -43,7 +43,7 @@ def tiny_qwen3(
     seed: int | None = 0,  # seeds the weights; None: torch's global generator decides
     **config,  # more fields of `Qwen3Config`, such as `eos_token_id`
 ) -> Qwen3ForCausalLM:
-    "A randomly initialised Qwen3 of any size, in float32."
+    "Return a randomly initialised Qwen3 of any size, in float32."
     cfg = Qwen3Config(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -77,14 +77,14 @@ _AFTER_HEAD = (
 def _check_head(
     model: nn.Module,  # a causal language model
 ):
-    "Refuse models whose logits are more than `hidden @ weight.T`."
+    "Raise `PolicyError` for a model whose logits are not exactly `hidden @ weight.T`."
     text = model.config.get_text_config()
     head = model.get_output_embeddings()
     if head is None:
         raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
     if hasattr(head, "base_layer") or hasattr(head, "original_module"):
         raise PolicyError(
-            "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
+            "The output head has an adapter, which the fused logprobs leave out; remove lm_head from "
             "model.lora.targets."
         )
     unsupported = [name for name in _AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
@@ -104,7 +104,7 @@ def add_lora(
     targets: str | list[str] = "all-linear",  # module names, or "all-linear" for all but the head
     seed: int = 0,  # seeds the adapter's weights
 ) -> nn.Module:  # a peft model; only the adapter needs gradients
-    "Freeze `model` and add a LoRA adapter that at first changes nothing."
+    "Freeze `model` and add a LoRA adapter, which initially changes nothing."
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
@@ -123,7 +123,7 @@ def add_lora(
 def _multiplies_bfloat16(
     device: str,  # "cpu", "cuda", ...
 ) -> bool:  # whether the hardware itself multiplies bfloat16
-    "Whether bfloat16 is faster than float32 on a device, according to its reported capabilities."
+    "Return whether a device multiplies bfloat16 in hardware, according to its reported capabilities."
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device != "cpu":
@@ -135,26 +135,24 @@ def _multiplies_bfloat16(
 # %% ../../nbs/06_model/00_policy.ipynb #63109251
 @dataclass
 class Probe:
-    "What the policy says after a few prompts: the most likely next tokens, and their logprobs at temperature 1."
+    "The most likely next tokens after a few prompts, with their logprobs at temperature 1."
 
     prompts: list[list[int]]
     tokens: list[list[int]]  # [prompts, likely tokens]
     logprobs: list[list[float]]  # of these tokens under the published weights
-    before: list[list[float]] | None = (
-        None  # of the same tokens under the weights published before; None the first time
-    )
+    before: list[list[float]] | None = None  # under the weights published before; None the first time
 
 
 @dataclass
 class Weights:
-    "The weights of a policy at one moment, for an engine."
+    "The weights that a policy publishes to an engine, at one version."
 
-    version: int  # number of updates the policy has had
+    version: int  # number of updates of the policy
     kind: Literal[
         "shared", "lora", "full"
-    ]  # the engine samples from the same model | the adapter's tensors | all tensors
+    ]  # no tensors, the engine samples from the same model | the adapter's tensors | all tensors
     tensors: dict[str, Tensor] | None = None  # by name; None if shared
-    probe: Probe | None = None  # what an engine that serves these weights must find
+    probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
 
 # %% ../../nbs/06_model/00_policy.ipynb #2801d258
 def copy_in(
@@ -162,8 +160,8 @@ def copy_in(
     dtype: torch.dtype,  # of the copy's weights
     device: torch.device,  # of the copy
 ) -> nn.Module:  # without gradients
-    """A copy of a model with weights in another precision. Its buffers keep theirs: a rounded frequency of a rotary
-    embedding is far off after a thousand positions."""
+    """Copy a model, with its parameters in another precision. Its buffers keep theirs: a rounded rotary frequency is
+    far off after a thousand positions."""
     copied = copy.deepcopy(model).requires_grad_(False).to(device)
     for p in copied.parameters():
         p.data = p.data.to(dtype)
@@ -181,15 +179,13 @@ class Policy:
     ):
         self.model, self.tokenizer, self.name = model, tokenizer, name
         self.lora = hasattr(model, "disable_adapter")
-        self.version = 0  # updates so far; the learner raises it
+        self.version = 0  # number of updates so far; the learner increases it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
         self._reference: dict[str, Tensor] | None = (
             None  # the reference's weights; empty: the model without its adapter
         )
-        self.reference_moves = (
-            False  # whether the reference is a moving average, which only a checkpoint can bring back
-        )
-        self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] a prompt
+        self.reference_moves = False  # whether the reference is a moving average, which checkpoints must hold
+        self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] per prompt
         _check_head(self.causal)
 
     @property
@@ -199,12 +195,12 @@ class Policy:
 
     @staticmethod
     def backbone(causal: nn.Module) -> nn.Module:
-        "The part that turns tokens into hidden states."
+        "Return the part that turns tokens into hidden states."
         return causal.base_model
 
     @staticmethod
     def head(causal: nn.Module) -> Tensor:
-        "The matrix `[vocab, hidden]` that turns a hidden state into logits."
+        "Return the matrix `[vocab, hidden]` that turns a hidden state into logits."
         return causal.get_output_embeddings().weight
 
     @property
@@ -214,7 +210,7 @@ class Policy:
 
     @property
     def origin(self) -> dict:
-        "What the weights of this policy fit: the model's name, and the adapter's rank and scale."
+        "Which weights fit this policy: the model's name, and the adapter's rank and scale."
         if not self.lora:
             return {"model": self.name, "lora": None}
         lora = next(iter(self.model.peft_config.values()))
@@ -226,7 +222,7 @@ class Policy:
         return getattr(self.causal, "is_quantized", False)
 
     def count(self) -> int:
-        "The number of parameters, trained or not."
+        "Return the number of parameters, trained or not."
         return sum(p.numel() for p in self.model.parameters())
 
     @property
@@ -239,7 +235,7 @@ class Policy:
         self,
         how: str = "auto",  # none | bfloat16 | float16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
-        "A context in which matrix products run in the precision that `how` says; the weights keep their own."
+        "Return a context in which matrix products run in the precision `how`; the weights keep their own."
         if how not in ("auto", "none", "bfloat16", "float16"):
             raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
         device = self.device.type
@@ -250,37 +246,37 @@ class Policy:
         self,
         compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
     ) -> tuple[Tensor, ...]:  # what it returned
-        "Compute something with the causal model; weights that are spread over processes are whole inside."
+        "Call `compute` with the causal model; sharded weights are gathered during the call."
         return compute(self.causal)
 
     def sample_in(
         self,
         dtype: torch.dtype,  # of the weights
     ):
-        "Let engines sample from a copy of the model in another precision; `publish` refreshes it."
+        "Let engines sample from a copy of the model in another precision, which `publish` refreshes."
         self.sampler = copy_in(self.model, dtype, self.device)
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        "The parameters that are trained, by name; a tied matrix occurs once."
+        "Return the trained parameters by name; a tied matrix occurs once."
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def clip_gradient(
         self,
         max_norm: float,  # a longer gradient is scaled down to this norm
     ) -> float:  # the norm before; not finite if the gradient is not
-        "Limit the norm of the gradient."
+        "Limit the norm of the gradient and return the norm before."
         return nn.utils.clip_grad_norm_(self.trainable().values(), max_norm).item()
 
     def tensors(self) -> dict[str, Tensor]:
-        "The trained weights, by name; only the adapter's for LoRA."
+        "Return the trained weights by name; with LoRA, only the adapter's."
         return {name: p.detach().contiguous() for name, p in self.trainable().items()}
 
     def load(
         self,
         tensors: dict[str, Tensor],  # from `tensors`
     ):
-        """Copy trained weights in place, so that an engine that shares the model gets them too; `PolicyError` if they
-        are of another model."""
+        """Copy trained weights in place, so that an engine that shares the model gets them too. Raises `PolicyError` if
+        they do not fit the model."""
         self.check_shapes(tensors, {name: tuple(p.shape) for name, p in self.trainable().items()})
         with torch.no_grad():
             for name, p in self.trainable().items():
@@ -288,39 +284,38 @@ class Policy:
 
     @staticmethod
     def check_shapes(tensors: dict[str, Tensor], own: dict[str, tuple[int, ...]]):
-        "Refuse tensors that are not of these names and shapes."
+        "Raise `PolicyError` if the tensors do not have these names and shapes."
         given = {name: tuple(x.shape) for name, x in tensors.items()}
         different = [name for name in sorted({*own, *given}) if own.get(name) != given.get(name)]
         if different:
             raise PolicyError(
-                f"The weights are of another model: {len(different)} parameters differ in name or shape, "
-                f"{different[0]} for one."
+                f"The weights do not match the model: {len(different)} parameters differ in name or shape "
+                f"(first difference: {different[0]}); load weights of the same model and adapter."
             )
 
     def weight_fingerprint(self) -> list[Tensor]:
-        "The first numbers of every trained weight, as a copy: enough to see whether an update changed it."
+        "Copy the first 64 numbers of every trained weight, enough to see whether an update changed it."
         return [p.detach().flatten()[:64].clone() for p in self.trainable().values()]
 
     def add_value_head(self):
-        """Add a linear layer that estimates a value from a hidden state, and at first says 0; it is trained, and is not
-        part of what is published or exported."""
+        """Add a linear layer that estimates a value from a hidden state and is 0 at first. It is trained, but never
+        published or exported."""
         self.causal.value_head = nn.Linear(self.head(self.causal).shape[1], 1, device=self.device)
         for p in self.causal.value_head.parameters():
             nn.init.zeros_(p)
 
     def language_weights(self) -> dict[str, Tensor]:
-        "All weights and buffers but those of the value head."
+        "Return all weights and buffers except those of the value head."
         return {name: x for name, x in self.model.state_dict().items() if "value_head." not in name}
 
     def keep_reference(
         self,
         kind: str = "auto",  # adapter_off | frozen | ema | auto (adapter_off with LoRA, otherwise frozen)
     ):
-        """Keep the current weights as the reference, as a copy of what is trained; the model without its adapter needs
-        no copy."""
+        "Keep a copy of the trained weights as the reference; a reference without the adapter needs no copy."
         if kind == "adapter_off" and not self.lora:
             raise PolicyError(
-                "train.reference is adapter_off, but no adapter is trained: take frozen or ema, or set "
+                "train.reference is adapter_off, but no adapter is trained: use frozen or ema, or set "
                 "model.weights to lora."
             )
         self.reference_moves = kind == "ema"
@@ -335,7 +330,7 @@ class Policy:
         self,
         mix: float,  # share of the current weights in the new reference
     ):
-        """Make the reference `mix * current + (1 - mix) * reference`; only trained weights take part, so the buffers of
+        """Make the reference `mix * current + (1 - mix) * reference`. Only trained weights take part, so the buffers of
         a quantised base never enter the average."""
         trained = self.trainable()
         with torch.no_grad():
@@ -343,27 +338,28 @@ class Policy:
                 kept.lerp_(trained[name], mix)
 
     def reference_tensors(self) -> dict[str, Tensor]:
-        "The reference's weights, by name; empty if it is the model without its adapter, or none was kept."
+        """Return the reference's weights by name; empty if the reference is the model without its adapter, or none was
+        kept."""
         return self._reference or {}
 
     def load_reference(
         self,
         tensors: dict[str, Tensor],  # from `reference_tensors`
     ):
-        "Copy a reference's weights in place of the kept ones; `PolicyError` if they are of another model."
+        "Copy a reference's weights into the kept ones. Raises `PolicyError` if they do not fit the model."
         self.check_shapes(tensors, {name: tuple(kept.shape) for name, kept in self._reference.items()})
         for name, kept in self._reference.items():
             kept.copy_(tensors[name])
 
     def _exchange(self):
-        "Exchange the trained weights and the reference's without copying them."
+        "Swap the trained weights and the reference's without copying them."
         trained = self.trainable()
         for name, kept in self._reference.items():
             trained[name].data, self._reference[name] = kept, trained[name].data
 
     @contextmanager
     def reference(self) -> Iterator[nn.Module]:
-        "Lend the causal model with the reference's weights; never while an engine samples from it."
+        "Yield the causal model with the reference's weights; never call it while an engine samples from the model."
         if self._reference is None and not self.lora:
             raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
         if not self._reference:
@@ -377,7 +373,7 @@ class Policy:
             self._exchange()
 
     def adapter_config(self) -> dict | None:
-        "peft's configuration of the adapter; None if all weights are trained."
+        "Return peft's configuration of the adapter, or None if all weights are trained."
         return next(iter(self.model.peft_config.values())).to_dict() if self.lora else None
 
     @torch.no_grad()
@@ -386,7 +382,8 @@ class Policy:
         prompts: list[list[int]],  # token ids; the same ones at every update
         likely: int = 10,  # tokens to compare after each prompt
     ) -> Probe:
-        "The most likely tokens after each prompt under the current weights, with their logprobs then and now."
+        """Return the most likely tokens after each prompt, with their logprobs under the current and the last published
+        weights."""
         training = self.model.training
         self.model.eval()
 
@@ -408,15 +405,16 @@ class Policy:
     def publish(
         self,
         shared: bool = True,  # for an engine that samples from this model object
-        prompts: list[list[int]] | None = None,  # of a probe, to prove that an engine with a copy serves these weights
+        prompts: list[list[int]]
+        | None = None,  # of a probe, with which an engine with a copy proves that it serves these weights
     ) -> Weights:
-        "The current weights, for an engine."
+        "Return the current weights for an engine."
         if shared:
             copies = {} if self.sampler is self.model else dict(self.sampler.named_parameters())
             with torch.no_grad():
                 for name, p in self.trainable().items():
                     if name in copies:
-                        copies[name].copy_(p)  # a value head is not among them
+                        copies[name].copy_(p)  # a value head is not copied
             return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
         if not self.lora:
@@ -429,7 +427,7 @@ class Policy:
         self,
         folder: str | Path,  # created if missing
     ):
-        "Write an ordinary Hugging Face folder; an adapter is merged into its base, in a copy."
+        "Write an ordinary Hugging Face folder; an adapter is merged into a copy of its base."
         model = self.merged() if self.lora else self.model
         model.save_pretrained(
             folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name}
@@ -445,8 +443,8 @@ class Policy:
         self.model.save_pretrained(str(folder), save_embedding_layers=False)
 
     def merged(self) -> nn.Module:
-        """The model with its adapter merged into the base, as a copy; a base of 4 bits is loaded again in the precision
-        of the adapter's products."""
+        """Return a copy of the model with its adapter merged into the base. A 4-bit base is loaded again in the
+        precision of the adapter's products."""
         if not self.quantized:
             return copy.deepcopy(self.model).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
@@ -460,7 +458,7 @@ class Policy:
 # %% ../../nbs/06_model/00_policy.ipynb #39bc9fc0
 @dataclass(frozen=True)
 class Machine:
-    "What a machine offers to a model."
+    "The hardware and packages of a machine."
 
     devices: tuple[str, ...] = ("cpu",)  # best first
     gpus: int = 0  # CUDA devices
@@ -471,7 +469,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        "This machine; DISABLE_BITSANDBYTES=1 hides that package."
+        "Return this machine; DISABLE_BITSANDBYTES=1 hides that package."
         devices = ["cpu"]
         if torch.backends.mps.is_available():
             devices.insert(0, "mps")
@@ -498,10 +496,10 @@ class Machine:
         self,
         name: str = "auto",  # auto | cpu | cuda | mps
     ) -> str:
-        "Look a device up; `auto` takes cuda, then mps, then the processor."
+        "Resolve a device name; `auto` prefers cuda, then mps, then the CPU."
         if name not in ("auto", *self.devices):
             raise PolicyError(
-                f"model.device is {name!r}, which is not there: this machine has {', '.join(self.devices)}; "
+                f"model.device is {name!r}, which does not exist: this machine has {', '.join(self.devices)}; "
                 "choose another mode, or set model.device=auto."
             )
         return self.devices[0] if name == "auto" else name
@@ -511,8 +509,8 @@ class Machine:
         device: str,  # cpu | cuda | mps
         model: str,  # its name or folder
     ) -> bool:
-        """Whether a model is faster in bfloat16 than in float32: the hardware multiplies it, and on a processor the
-        model is so large that products take the time."""
+        """Return whether a model is faster in bfloat16 than in float32: the hardware multiplies bfloat16 and, on a CPU,
+        the model is large enough for its products to dominate the time."""
         if device == "cuda":
             return self.bfloat16
         return device == "cpu" and self.cpu_bfloat16 and not is_tiny(model)
@@ -520,19 +518,19 @@ class Machine:
 # %% ../../nbs/06_model/00_policy.ipynb #5b077642
 @dataclass(frozen=True)
 class Plan:
-    "How a run's model is loaded and spread on a machine."
+    "How a run's model is loaded and spread over processes."
 
     device: str  # cpu | cuda | mps
     dtype: str  # of the weights
     quantization: str = "none"  # none | nf4
-    processes: int = 0  # DeepSpeed workers; 0: none, all happens in one process
-    notes: tuple[str, ...] = ()  # what `auto` came to, for the log
+    processes: int = 0  # DeepSpeed workers; 0: everything runs in one process
+    notes: tuple[str, ...] = ()  # how `auto` was resolved, for the log
 
 # %% ../../nbs/06_model/00_policy.ipynb #eee0fcfe
 def find_model(
     name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
 ) -> str:
-    "What `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
+    "Return what `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
     if name == "tiny":
         return str(asset("tiny"))
     return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
@@ -542,7 +540,7 @@ def find_model(
 def loading(
     name: str,  # the model's, as configured
 ) -> Iterator[str]:  # what `from_pretrained` takes
-    "Inside, whatever a loading library raises becomes a `PolicyError`."
+    "Turn whatever a loading library raises inside this context into a `PolicyError`."
     try:
         yield find_model(name)
     except (PolicyError, ConfigError, WriteError):
@@ -564,7 +562,7 @@ def loading(
 def open_tokenizer(
     name: str,  # the model's, as configured
 ) -> PreTrainedTokenizerBase:
-    "Load a model's tokenizer; a folder without one is refused, for which transformers would make an empty one."
+    "Load a model's tokenizer. Refuse a folder without one, for which transformers would make an empty tokenizer."
     with loading(name) as where:
         tokenizer = AutoTokenizer.from_pretrained(where)
     files = tokenizer.vocab_files_names.values()
@@ -580,7 +578,7 @@ def adapt(
     model: nn.Module,  # a causal language model
     cfg: Config,  # section `model`
 ) -> nn.Module:
-    "The model with the adapter that the configuration asks for, if it does."
+    "Add the adapter that the configuration asks for, if it asks for one."
     m = cfg.model
     return add_lora(model, m.lora.rank, m.lora.alpha, m.lora.targets) if m.weights == "lora" else model
 
@@ -589,12 +587,11 @@ def open_policy(
     cfg: Config,  # section `model`
     plan: Plan,  # for this machine
 ) -> Policy:
-    "Load the model that the configuration names, for training of all weights or of a LoRA adapter."
+    "Load the configured model, to train all its weights or a LoRA adapter."
     m, options = cfg.model, {}
     if plan.device == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(
-            False
-        )  # it makes a plan for every shape that it meets, and here every token has another
+        # cuDNN makes a plan per shape, and here every token has another shape
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig
 

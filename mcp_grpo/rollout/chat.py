@@ -28,12 +28,12 @@ class ChatError(UserError, ValueError):
 
 
 def _is_blank(content: str) -> bool:
-    "Whether an added token is white space, which cannot be a marker."
+    "Return whether an added token is white space, which cannot be a marker."
     return not content.replace("▁", " ").strip()
 
 
 def _without_prefix(part: Any) -> Any:
-    "Part of a tokenizer's description, without the space that it puts before every text."
+    "Remove from part of a tokenizer's description the space that it puts before every text."
     if isinstance(part, list):
         return [
             _without_prefix(item) for item in part if not (isinstance(item, dict) and item.get("type") == "Prepend")
@@ -53,8 +53,8 @@ def _without_prefix(part: Any) -> Any:
 
 
 def _plain_twin(tokenizer: Any) -> Tokenizer:
-    """A tokenizer with the same vocabulary and no added tokens but white space, so that markers are encoded as ordinary
-    text."""
+    """Return a tokenizer with the same vocabulary and no added tokens except white space, which encodes markers as
+    ordinary text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ChatError(f"{type(tokenizer).__name__} is a slow tokenizer: use one backed by the tokenizers library.")
@@ -66,7 +66,7 @@ def _plain_twin(tokenizer: Any) -> Tokenizer:
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #d4231c3c
 def _plain_ids(plain: Tokenizer, text: str, added: set[int]) -> list[int]:
-    "The ids of `text` as plain text; none of them is an added token."
+    "Encode `text` as plain text; no id is that of an added token."
     ids = plain.encode(text, add_special_tokens=False).ids
     if added.isdisjoint(ids):
         return ids
@@ -74,26 +74,26 @@ def _plain_ids(plain: Tokenizer, text: str, added: set[int]) -> list[int]:
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #88a44fea
 class Slot(NamedTuple):
-    "Where the content of a message goes."
+    "The place of a message's content."
 
     message: int  # its index
     json: int = 0  # how often the content is written as a JSON text
 
 
 class Data(str):
-    "Text of a tool's description: data, escaped as the template escapes it."
+    "A text of a tool's description: data, escaped as the template escapes it."
 
 
 _PLACES = re.compile(r'@@message-(\d+)-(\\*)"-goes-here@@')
 
 
 def _place(index: int) -> str:
-    "The placeholder for the content of a message."
+    "Return the placeholder for the content of a message."
     return f'@@message-{index}-"-goes-here@@'
 
 
 def _slots(text: str) -> list[str | Slot]:
-    "The template's own text, cut at the placeholders."
+    "Split rendered text at the placeholders."
     parts = _PLACES.split(text)
     return [
         Slot(int(part), parts[n + 1].count("\\").bit_length()) if n % 3 == 1 else part
@@ -135,7 +135,7 @@ _KEYWORDS = {
 
 
 def _marked(value: Any, begin: str, end: str) -> Any:
-    "A JSON value with each of its texts between two marks, the words of JSON Schema excepted."
+    "Put each text of a JSON value between two marks, except the words of JSON Schema."
     if isinstance(value, str):
         return value if value in _TYPES or value == "function" else f"{begin}{value}{end}"
     if isinstance(value, list):
@@ -152,7 +152,7 @@ def skeleton(
     roles: tuple[str, ...],  # of the messages
     calls: bool = False,  # the assistant's turn holds a call for each tool result
 ) -> list[dict]:
-    "Messages with placeholders as contents. Results name calls, because some templates insist on it."
+    "Return messages with placeholders as contents. Results name calls, because some templates insist on it."
     messages = [{"role": role, "content": _place(i)} for i, role in enumerate(roles)]
     ids = {i: f"call{i:05}" for i, role in enumerate(roles) if role == "tool"}
     for i, id in ids.items():
@@ -173,7 +173,7 @@ def render(
     tools: list[dict] | None = None,  # as JSON schemas
     **options,  # for the template
 ) -> list[str | Slot | Data]:
-    "The rendered conversation as pieces: the template's own text, places of contents, and texts of the tools."
+    "Render a conversation as pieces: the template's own text, slots for contents, and texts of the tools."
     text, n = json.dumps(tools, ensure_ascii=False), 0
     while f"@@{n}" in text:
         n += 1
@@ -213,7 +213,7 @@ _SAMPLE_TOOL = {
 
 
 class Template:
-    "A tokenizer's chat template, cut into pieces: ids, and places for the contents of messages."
+    "A tokenizer's chat template, cut into pieces: ids, and slots for the contents of messages."
 
     def __init__(
         self,
@@ -238,15 +238,15 @@ class Template:
         self.text_ids = lru_cache(4096)(lambda text: tuple(_plain_ids(self.plain, text, self.added)))
 
     def own_ids(self, text: str, continues: bool) -> tuple[int, ...]:
-        """The ids of the template's own text; where it continues data, the text before its first marker gets no space
-        in front."""
+        """Encode the template's own text; where it continues data, the text before its first marker gets no leading
+        space."""
         marker = self.markers.search(text)
         head = text[: marker.start() if marker else len(text)] if continues else ""
         return (*self.text_ids(head), *self.tokenizer.encode(text[len(head) :], add_special_tokens=False))
 
     def run_ids(self, pieces: list[str | Data], continues: bool) -> tuple[int, ...]:
-        """The ids of own text and tool texts that follow one another: encoded together if no marker touches a tool's
-        text, else piece by piece."""
+        """Encode consecutive pieces of own text and tool texts: together if no marker touches a tool's text, else one
+        by one."""
         ends = list(accumulate(map(len, pieces)))
         if not any(isinstance(piece, Data) for piece in pieces):
             return self.own_ids("".join(pieces), continues)
@@ -271,7 +271,7 @@ class Template:
         return tuple(ids)
 
     def encode(self, pieces: list[str | Slot | Data]) -> tuple:
-        "The pieces with all text as ids; slots stay."
+        "Encode all text of the pieces; slots stay."
         done, run = [], []
         for piece in [*pieces, None]:
             if isinstance(piece, str):
@@ -285,7 +285,7 @@ class Template:
         return tuple(done)
 
     def render(self, roles: tuple[str, ...], calls: bool = False, tools: list[dict] | None = None, **options) -> list:
-        "The pieces of a conversation with these roles. Raises `ChatError` if the template refuses it."
+        "Return the pieces of a conversation with these roles. Raises `ChatError` if the template refuses it."
         try:
             return render(self.tokenizer, skeleton(roles, calls), tools, **self.options, **options)
         except ChatError:
@@ -294,8 +294,8 @@ class Template:
             raise ChatError(f"the chat template refuses the roles {', '.join(roles)}: {error}") from None
 
     def prompt(self, roles: tuple[str, ...], tools: str = "") -> tuple:
-        """The pieces up to the policy's first turn; `tools` are JSON. A system message that the template does not take
-        begins the user's."""
+        """Return the pieces before the policy's first turn; `tools` are JSON. Where the template refuses a system
+        message, its content begins the user message."""
         given = json.loads(tools) if tools else None
         try:
             return self.encode(self.render(roles, tools=given))
@@ -314,8 +314,8 @@ class Template:
             return self.encode(shifted)
 
     def after(self, roles: tuple[str, ...], calls: bool = False) -> list:
-        """The pieces from the end token of an assistant's turn when messages of these roles follow; their indices begin
-        at 0."""
+        """Return the pieces from the end token of an assistant's turn, when messages of these roles follow; their
+        indices begin at 0."""
         pieces = self.render(("user", "assistant", *roles), calls, chat_template=self.source)
         last = max(n for n, piece in enumerate(pieces) if isinstance(piece, Slot) and piece.message == 1)
         tail = list(self.encode([*pieces[last:]])[1:])
@@ -341,7 +341,7 @@ class Template:
         )
 
     def reply(self, roles: tuple[str, ...]) -> tuple:
-        "The pieces between the policy's end token and its next turn."
+        "Return the pieces between the policy's end token and its next turn."
         for calls in (False, True):
             try:
                 head, *rest = self.after(roles, calls)
@@ -367,8 +367,7 @@ class Template:
         return any(isinstance(piece, Data) and piece == "sample_tool" for piece in pieces)
 
     def rewrites(self) -> list[str]:
-        """What the template changes in earlier parts of a conversation when it renders them again; here they stay as
-        sampled."""
+        "Return what the template changes in earlier turns when it renders them again; here they stay as sampled."
         tools, found = [_SAMPLE_TOOL] if self.takes_tools else None, []
 
         def before_answer(roles: tuple[str, ...], given: list[dict] | None) -> list:
@@ -395,7 +394,7 @@ class Template:
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #c4f70809
 def _json_text(text: str, times: int) -> str:
-    "A text as it stands inside a JSON text, `times` deep."
+    "Escape a text as it stands inside a JSON text, `times` deep."
     for _ in range(times):
         text = json.dumps(text, ensure_ascii=False)[1:-1]
     return text
@@ -426,7 +425,7 @@ class Chat:
             raise ChatError("the chat template shows no tools: set rollout.tools_as to compact.")
 
     def shows_tools(self, task: Task) -> bool:
-        "Whether the template is to show the tools of a task; otherwise its prompt lists them."
+        "Return whether the template shows the tools of a task; otherwise its prompt lists them."
         return (
             bool(task.tools)
             and self.template.takes_tools
@@ -434,7 +433,7 @@ class Chat:
         )
 
     def messages(self, task: Task) -> list[dict]:
-        "The messages that a task's episode begins with; they list its tools."
+        "Return the messages that a task's episode begins with; they list its tools."
         return prompt_messages(task, self.form)
 
     def prompt_ids(
@@ -442,17 +441,17 @@ class Chat:
         messages: list[dict],
         tools: list[dict] | None = None,  # for the template, as JSON schemas
     ) -> list[int]:
-        "The ids up to the beginning of the policy's first turn."
+        "Return the ids before the policy's first turn."
         return self.splice(
             self.prompt_pieces(tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""), messages
         )
 
     def observation_ids(self, observations: list[dict]) -> list[int]:
-        "The ids between the policy's end token and its next turn."
+        "Return the ids between the policy's end token and its next turn."
         return self.splice(self.reply_pieces(tuple(m["role"] for m in observations)), observations)
 
     def splice(self, pieces: tuple, messages: list[dict]) -> list[int]:
-        "The ids of the pieces, with the contents of the messages inserted as plain text."
+        "Return the ids of the pieces, with the contents of the messages inserted as plain text."
         ids = []
         for piece in pieces:
             ids.extend(
@@ -463,7 +462,7 @@ class Chat:
         return ids
 
     def turn_ids(self, action: Action) -> list[int]:
-        "The ids of a turn that is written for the policy, with its end token."
+        "Return the ids of a turn that is written for the policy, with its end token."
         return [*self.tokenizer.encode(render_turn(action, self.form), add_special_tokens=False), self.end_id]
 
     def parse(
@@ -471,11 +470,11 @@ class Chat:
         ids: list[int],  # of a turn, as sampled
         truncated: bool = False,  # whether a limit on tokens cut it off
     ) -> Action:
-        "The turn that the policy sampled. Never raises."
+        "Read the turn that the policy sampled. Never raises."
         return parse_turn(self.decode(ids), self.form, truncated)
 
     def texts(self, trajectory: Trajectory) -> list[TurnText]:
-        "The prompt and the turns of a trajectory as text, with all markers."
+        "Return the prompt and the turns of a trajectory as text, with all markers."
         spans = [
             ("prompt", 0, trajectory.prompt_len),
             *((turn.role, turn.start, turn.end) for turn in trajectory.turns),
@@ -486,7 +485,7 @@ class Chat:
         ]
 
     def decode(self, ids: list[int]) -> str:
-        "The text of a policy's turn, with markers but without its end token."
+        "Return the text of a policy's turn, with markers but without its end token."
         while len(ids) and ids[-1] in self.end_ids:
             ids = ids[:-1]
         return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -496,6 +495,6 @@ def open_chat(
     cfg: Config,  # its section `rollout` is used
     tokenizer: Any,  # the policy's
 ) -> Chat:
-    "The chat of a run, as configured."
+    "Return the configured chat of a run."
     rollout = cfg.rollout
     return Chat(tokenizer, rollout.tools_as, rollout.calls, **({} if rollout.thinking else {"enable_thinking": False}))

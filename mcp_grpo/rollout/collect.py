@@ -31,7 +31,7 @@ def _cut_at_stop(
     chat: Chat,  # the policy's
     stop: tuple[str, ...],  # texts that end a turn
 ) -> Completion:
-    "A turn up to the token with which the first of these texts is complete."
+    "Cut a turn after the token that completes the first of these texts."
 
     def stops(n: int) -> bool:
         return any(text in chat.decode(sampled.ids[:n]) for text in stop)
@@ -44,7 +44,7 @@ def _cut_at_stop(
 
 @dataclass
 class ModelPlayer:
-    "A model as a player: its turns, and what comes of them, are written into a trajectory token by token."
+    "Lets a model play an episode, and writes its turns and their results into a trajectory token by token."
 
     episode: Episode  # started; tells which call is needed where one is written for the policy
     engine: Engine
@@ -75,7 +75,7 @@ class ModelPlayer:
         return action
 
     def observe(self, action: Action, step: Step) -> None:
-        "Append the results; where they do not fit, there is no further turn."
+        "Append the results; if they do not fit, there is no further turn."
         if step.done:
             return
         results = self.chat.observation_ids(step.observations)
@@ -92,8 +92,8 @@ async def opening_ids(
     pool: Pool,  # open, with the task's servers
     chat: Chat,  # the policy's
 ) -> list[int]:
-    """The ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a server
-    does not start."""
+    """Return the ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a
+    server does not start."""
     if chat.tools_as == "prompt":
         return chat.prompt_ids(task.prompt)
     if not chat.shows_tools(task):
@@ -109,7 +109,7 @@ async def with_schemas(
     task: Task,  # with its tools
     pool: Pool,  # open, with the task's servers
 ) -> list[OfferedTool]:
-    "The tools of a task, with the schemas that their servers give."
+    "Return the tools of a task, with the schemas that their servers give."
     listed = await pool.tools(task.servers)
     return [
         replace(tool, parameters=known.input_schema) if (known := listed[tool.server].get(tool.tool)) else tool
@@ -131,7 +131,7 @@ async def run_episode(
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> Trajectory:
-    "Play one attempt at one task."
+    "Run one attempt at one task."
     episode = Episode(task, pool, weights)
     try:
         await episode.start()
@@ -165,7 +165,7 @@ async def run_episode(
 
 # %% ../../nbs/07_rollout/05_collect.ipynb #9649776b
 def episode_keys(tasks: list[Task], samples: int, run: str, step: int) -> list[tuple[int, Task, tuple]]:
-    "(group, task, key) of every episode of a step; no key occurs twice."
+    "Return (group, task, key) of every episode of a step; no key occurs twice."
     next_sample, out = {}, []
     for group, task in enumerate(tasks):
         first = next_sample.get(task.task_id, 0)
@@ -180,7 +180,7 @@ async def _check_room(
     chat: Chat,  # the policy's
     max_tokens: int,  # of a whole episode
 ):
-    "Refuse a task whose prompt leaves no room for a turn, with a `ConfigError`."
+    "Raise `ConfigError` for a task whose prompt leaves no room for a turn."
     for task in tasks:
         try:
             n = len(await opening_ids(task, pool, chat))
@@ -194,7 +194,7 @@ async def _check_room(
 
 
 def check_room_sync(*args, **kwargs) -> None:
-    "`_check_room` for callers without an event loop."
+    "Call `_check_room` without an event loop."
 
     async def run():
         await _check_room(*args, **kwargs)
@@ -221,8 +221,8 @@ async def collect(
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
 ) -> list[list[Trajectory]]:  # a group for each task, with the episodes that this process played
-    """Play all episodes of a step concurrently, or as many at once as `at_once`, the engine and the servers allow: the
-    next begins when one ends."""
+    """Run all episodes of a step concurrently, or as many as `at_once`, the engine and the servers allow; the next
+    begins when one ends."""
     await _check_room(tasks, pool, chat, max_tokens)
     if not sampling.stop_ids:
         sampling = replace(sampling, stop_ids=chat.end_ids)
@@ -269,8 +269,7 @@ async def collect(
 
 
 def collect_sync(*args, **kwargs) -> list[list[Trajectory]]:
-    """`collect` for callers without an event loop; it blocks, and an interrupt cancels the episodes and waits for their
-    clean-up."""
+    "Call `collect` without an event loop. It blocks; an interrupt cancels the episodes and waits for their clean-up."
 
     async def run():
         return await collect(*args, **kwargs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # %% ../../nbs/07_rollout/02_engine.ipynb #94aec8db
 @dataclass(frozen=True)
 class Sampling:
-    "How one turn is sampled."
+    "The parameters that sample one turn."
 
     temperature: float = 1.0  # >= 0; 0 takes the most likely token
     max_new_tokens: int = 72  # >= 1; the most tokens of this turn
@@ -95,7 +95,7 @@ class Engine(Protocol):
         "Free a GPU's memory for the learner, if no episode is expected; the next turn takes it again."
 
     def stats(self) -> EngineStats:
-        "The current counters."
+        "Return the current counters."
 
 # %% ../../nbs/07_rollout/02_engine.ipynb #b24d1e7d
 ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as function(cfg, policy)
@@ -109,7 +109,7 @@ ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as fu
 def find_engine(
     name: str,  # as in `rollout.engine`
 ) -> str:  # "module:function"
-    "Look up what opens an engine; `ConfigError` if no engine has that name."
+    "Return the function that opens an engine. Raises `ConfigError` if no engine has that name."
     if name not in ENGINES:
         raise ConfigError(
             f"rollout.engine: there is no engine {name!r}; the engines are {', '.join(ENGINES)}{nearest(name, ENGINES)}"
@@ -121,7 +121,7 @@ def open_engine(
     cfg: Config,  # `rollout.engine` names the engine
     policy: "Policy",  # whose model is sampled from
 ) -> Engine:
-    "Open the engine that the configuration names; `ConfigError` if no engine has that name."
+    "Open the configured engine. Raises `ConfigError` if no engine has that name."
     return resolve_name(find_engine(cfg.rollout.engine))(cfg, policy)
 
 # %% ../../nbs/07_rollout/02_engine.ipynb #6a5c1a99
@@ -129,7 +129,7 @@ def noise(
     key: Key,  # the turn's key; anything with a stable repr
     n: int,  # how many numbers to draw
 ) -> np.ndarray:  # [n] float64 in [0, 1)
-    "The uniform numbers that decide a turn's tokens; a longer request begins with the numbers of a shorter one."
+    "Return the uniform numbers that decide a turn's tokens; a longer request begins with the numbers of a shorter one."
     digest = blake2b(repr(key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, "<u8"))).random(n)
 
@@ -138,6 +138,6 @@ def draw(
     probs: np.ndarray,  # [vocab] probabilities, summing to about 1
     u: float,  # in [0, 1)
 ) -> int:  # the token drawn
-    "The token at which the cumulative probability first passes `u`."
+    "Return the token at which the cumulative probability first exceeds `u`."
     cdf = np.cumsum(probs, dtype=np.float64)
     return int(min(np.searchsorted(cdf, u * cdf[-1], side="right"), len(cdf) - 1))

@@ -26,14 +26,14 @@ _SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
 
 
 def _sampling_threads(model) -> int:
-    "The number of threads to sample with."
+    "Return the number of threads to sample with."
     small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
     return 1 if small else torch.get_num_threads()
 
 
 @contextmanager
 def _sampling_mode(model):
-    "Inside: evaluation mode, slot attention and `_sampling_threads`. Afterwards: the former state."
+    "Enter evaluation mode, slot attention and `_sampling_threads`; restore the former state afterwards."
     training, threads = model.training, torch.get_num_threads()
     try:
         torch.set_num_threads(_sampling_threads(model))
@@ -52,7 +52,7 @@ def sample(
     uniforms: torch.Tensor,  # [n] float64 in [0, 1)
     some_greedy: bool = True,  # whether any temperature may be 0; to ask a GPU would be to wait for it
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [n] tokens; [n] their logprobs
-    "One token a row by inverse sampling, with the logprob under the distribution it was drawn from."
+    "Draw one token per row by inverse sampling, with its logprob under the distribution that it was drawn from."
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
@@ -68,8 +68,8 @@ def penalise(
     history: torch.Tensor,
     penalty: torch.Tensor,  # [n] float32, 1 for none
 ) -> torch.Tensor:  # [n, vocab]
-    """The repetition penalty of CTRL (Keskar et al. 2019): positive logits of tokens in the history are divided by it,
-    negative ones multiplied."""
+    """Apply the repetition penalty of CTRL (Keskar et al. 2019): divide positive logits of tokens in the history by it,
+    multiply negative ones."""
     seen = logits.gather(1, history)
     return logits.scatter(1, history, torch.where(seen < 0, seen * penalty[:, None], seen / penalty[:, None]))
 
@@ -93,13 +93,13 @@ class Batch:
 
 
 class ModelRunner:
-    "Runs one batch at a time through a model with a slot cache; called inside `_sampling_mode`."
+    "Runs one batch at a time through a model with a slot cache; used inside `_sampling_mode`."
 
     def __init__(self, model, cache: KVCache):
         self.model, self.cache = model, cache
 
     def logits(self, feed: Feed, last: np.ndarray) -> torch.Tensor:  # [len(last), vocab] float32
-        "Run the forward pass; logits only where a token will be sampled."
+        "Run the forward pass, with logits only where a token will be sampled."
         self.cache.address(feed)
         last = torch.from_numpy(last).to(feed.ids.device)
         out = self.model(
@@ -148,7 +148,7 @@ class Request:
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #70d5efd8
 class Scheduler:
-    "Decides what each forward pass feeds, and which turns end with it."
+    "Decides which tokens each forward pass feeds, and which turns end with it."
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Scheduler:
         self.prefix_key, self.prefix = None, None  # the last prefixes read together, kept for the next pass
 
     def admit(self, requests: list[Request], version: int = 0) -> list[Request]:
-        "Give each request a slot; returns the requests for which there is none."
+        "Give each request a slot; return the requests for which there is none."
         table, first_of, left = self.table, {}, []
         evict = not table.running[: table.n].any()
         for request in sorted(requests, key=lambda r: r.episode not in table.slot_of):
@@ -226,11 +226,11 @@ class Scheduler:
         self.stats.tokens_reused += n - 1 if waits else cached
 
     def runnable(self) -> bool:
-        "Whether there is anything to feed."
+        "Return whether there is anything to feed."
         return bool((self.table.running[: self.table.n] & (self.table.waits_for[: self.table.n] < 0)).any())
 
     def schedule(self) -> Batch:
-        "The next forward pass: single tokens first, then pieces of at most `chunk` tokens together."
+        "Return the next forward pass: single tokens first, then pieces of at most `chunk` tokens together."
         table = self.table
         running, waits_for = table.running[: table.n], table.waits_for[: table.n]
         slots = np.flatnonzero(running & (waits_for < 0))
@@ -267,8 +267,8 @@ class Scheduler:
     def penalties(
         self, slots: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:  # [k] penalties; [k, longest] tokens so far
-        """The repetition penalties of `slots`, and their tokens, short rows filled up with the first; None where there
-        is no penalty."""
+        """Return the repetition penalties of `slots` and their tokens, short rows padded with their first token; None
+        if no row has a penalty."""
         table, penalty = self.table, self.table.penalty[slots]
         if (penalty == 1).all():
             return None, None
@@ -277,7 +277,7 @@ class Scheduler:
         return penalty, np.where(np.arange(ids.shape[1]) < length, ids, ids[:, :1])
 
     def prefix_groups(self, slots: np.ndarray) -> PrefixGroups | None:
-        "The common prefixes of groups among the decoding `slots`, if reading them once is faster; else None."
+        "Return the common prefixes of groups among the decoding `slots` if reading them once is faster, else None."
         table, kv = self.table, self.cache.kv
         if len(slots) < 2 or kv.device.type != "cpu":
             return None
@@ -297,7 +297,7 @@ class Scheduler:
         return PrefixGroups(self.prefix, torch.from_numpy(member * width + rank), len(names), width)
 
     def record(self, batch: Batch, tokens: np.ndarray, logprobs: np.ndarray) -> list[tuple[Request, Completion]]:
-        "Write a batch's tokens into the slots; returns the turns that ended."
+        "Write a batch's tokens into the slots; return the turns that ended."
         table, slots, fed = self.table, batch.sampled, batch.end - batch.begin
         table.num_cached_tokens[batch.slots] = batch.end
         waited = slots[len(batch.last) :]
@@ -332,7 +332,7 @@ class Scheduler:
             self.table.stop_waiting_for(slot)
 
     def free(self, episodes: list[Key]):
-        "Free the slots of episodes that are over, and drop their turns if any is being sampled."
+        "Free the slots of finished episodes, and drop a turn of theirs that is still being sampled."
         self.drop([self.active[e] for e in episodes if e in self.active])
         for slot in sorted({self.table.slot_of[e] for e in episodes if e in self.table.slot_of}, reverse=True):
             last = self.table.remove(slot)
@@ -346,13 +346,13 @@ class Scheduler:
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #66c4bb35
 def iterate(scheduler: Scheduler, runner: ModelRunner) -> list[tuple[Request, Completion]]:
-    "Run one forward pass and record its tokens; returns the turns that ended."
+    "Run one forward pass and record its tokens; return the turns that ended."
     batch = scheduler.schedule()
     return scheduler.record(batch, *runner.run(batch))
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #597185b2
 class HFEngine:
-    """A `transformers` model as an `Engine`; it samples from the policy's own weights, or from a copy that the policy
+    """A `transformers` model as an `Engine`. It samples from the policy's own weights, or from a copy that the policy
     refreshes."""
 
     shares_weights = True
@@ -385,7 +385,7 @@ class HFEngine:
         self.reset()
 
     def reset(self):
-        "Start with empty slots and cache and no requests; the counters go on."
+        "Start with empty slots and cache and no requests; the counters continue."
         config = self.model.config.get_text_config()
         cache = KVCache(config, self.model.dtype, self.model.device)
         self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters, self.max_tokens)
@@ -395,8 +395,8 @@ class HFEngine:
         self.released: list[Key] = []  # episodes that are over, to be freed in the next round
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
-        """Sample one turn after `prompt_ids`; `ValueError` if the prompt does not fit or the episode has a turn under
-        way."""
+        """Sample one turn after `prompt_ids`. Raises `ValueError` if the prompt does not fit or the episode already has
+        a running turn."""
         n = len(prompt_ids)
         if sampling.pattern:
             raise ValueError(
@@ -429,14 +429,13 @@ class HFEngine:
         self.notify()
 
     async def release_memory(self):
-        """Give the memory of keys and values back, unless turns are expected; it is free when this returns. A
-        processor's stays."""
+        "Free the memory of keys and values, unless turns are expected; done when this returns. A CPU's memory is kept."
         if self.model.device.type != "cpu":
             await asyncio.get_running_loop().run_in_executor(self.thread, self.free_cache)
 
     def free_cache(self):
-        """Give back the memory of keys and values while nothing is sampled, in the worker thread; the next turn takes
-        it again."""
+        """Free the memory of keys and values while nothing is sampled, in the worker thread; the next turn allocates it
+        again."""
         if self.expected or self.pending:
             return
         self.scheduler.forget()
@@ -447,34 +446,35 @@ class HFEngine:
         self.released.append(tuple(episode))
 
     async def update(self, weights: Weights):
-        """Take new weights between two rounds; a turn that is being sampled goes on with them and keeps the version it
-        began with."""
+        """Take new weights between two rounds; a turn that is being sampled continues with them and keeps the version
+        that it began with."""
         await asyncio.get_running_loop().run_in_executor(self.thread, self.load, weights)
 
     def stats(self) -> EngineStats:
-        "The current counters."
+        "Return the current counters."
         return replace(self.counters)
 
     def ready(self) -> bool:
-        "Whether a round can start: there are requests and, in deterministic mode, one for every announced episode."
+        """Return whether a round can start: there are requests and, in deterministic mode, one for every announced
+        episode."""
         return bool(self.pending) and (not self.deterministic or len(self.pending) >= self.expected)
 
     def round_over(self, finished: list) -> bool:
-        """Whether to hand out turns now: any in the fast mode, all together in deterministic mode, where only a
-        cancelled caller ends a round early."""
+        """Return whether to hand out turns now: in the fast mode after any finished turn, in deterministic mode all
+        together, where only a cancelled caller ends a round early."""
         if self.deterministic:
             return self.changed and any(request.cancelled for request in self.scheduler.active.values())
         return bool(finished) or self.changed
 
     def notify(self):
-        "After any change: ask the current round to end, and start rounds if none are running."
+        "Ask the current round to end, and start rounds if none are running; called after any change."
         self.changed, loop = True, asyncio.get_running_loop()
         idle = self.task is None or self.task.done() or self.task.get_loop() is not loop
         if self.ready() and idle:
             self.task = loop.create_task(self.rounds())
 
     async def rounds(self):
-        "Run rounds for as long as `ready` says so."
+        "Run rounds while `ready` holds."
         while self.ready():
             requests, released = self.waiting, self.released
             if self.deterministic:
@@ -496,7 +496,7 @@ class HFEngine:
     def compute(
         self, requests: list[Request], released: list[Key]
     ) -> tuple[list[tuple[Request, Completion]], list[Request]]:
-        "One round, in the worker thread; returns the turns that ended and the requests without a slot."
+        "Run one round in the worker thread; return the turns that ended and the requests without a slot."
         start, scheduler, finished = time.perf_counter(), self.scheduler, []
         with _sampling_mode(self.model):
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
@@ -519,7 +519,7 @@ class HFEngine:
         self.version = weights.version
 
     def fail(self, error: Exception):
-        "After a failed forward pass: raise the error in every caller, and start with empty slots and cache."
+        "Raise the error of a failed forward pass in every caller, and start with empty slots and cache."
         for request in self.pending:
             if not request.future.done():
                 request.future.set_exception(error)
@@ -531,7 +531,7 @@ def sampling_dtype(
     plan: Plan,  # how the model is loaded
     machine: Machine,
 ) -> str:  # model | float32 | bfloat16 | float16
-    "Decide in which precision this engine samples; `model` is that of the policy's weights."
+    "Return the precision in which this engine samples; `model` is that of the policy's weights."
     if cfg.rollout.dtype != "auto":
         return cfg.rollout.dtype
     copied = plan.device == "cpu" and not plan.processes and cfg.model.weights == "full"

@@ -61,14 +61,14 @@ _BROKEN = (
 
 
 class _Logprobs(BaseModel):
-    "What a server says of the tokens that it sampled."
+    "The logprobs that a server reports for the tokens it sampled."
 
     token_logprobs: list[FiniteFloat]
     top_logprobs: list[dict[str, FiniteFloat]] | None = None
 
 
 class _Choice(BaseModel):
-    "The part of a completion that is read."
+    "The fields of a completion that are read."
 
     token_ids: list[Annotated[StrictInt, Field(ge=0)]] = Field(min_length=1)
     logprobs: _Logprobs
@@ -87,8 +87,8 @@ class Server:
     rounding: float = math.nan  # the error of its first proof
 
     async def post(self, client: httpx2.AsyncClient, path: str, body: dict, repeat: bool = False) -> dict:
-        """The answer to a request, which may be repeated once if its connection breaks. Raises `ServerError`, or
-        `ValueError` where the request itself was refused."""
+        """Send a request and return the answer; `repeat` sends it once more if the connection breaks. Raises
+        `ServerError`, or `ValueError` if the server refuses the request itself."""
         try:
             answer, content = await self.request(client, "POST", path, json=body)
         except httpx2.HTTPError as error:
@@ -113,7 +113,7 @@ class Server:
     async def request(
         self, client: httpx2.AsyncClient, method: str, path: str, seconds: float = _SECONDS, **given
     ) -> tuple[httpx2.Response, bytes]:
-        "Make a request and read its whole answer. Raises `ServerError` where it is too large or takes too long."
+        "Send a request and read the whole answer. Raises `ServerError` if it is too large or takes too long."
         try:
             with anyio.fail_after(seconds):
                 async with client.stream(method, self.url + path, **given) as answer:
@@ -124,7 +124,7 @@ class Server:
             raise ServerError(f"{path}: {error}") from None
 
     async def sample(self, client: httpx2.AsyncClient, prompt: list[int], **asked) -> dict:
-        "The only choice of a completion."
+        "Request a completion and return its only choice."
         body = {
             "model": self.serves,
             "prompt": list(prompt),
@@ -149,7 +149,7 @@ class Server:
         return choice.model_dump() | {"cached": details.get("cached_tokens") or 0}
 
     async def likely(self, client: httpx2.AsyncClient, prompt: list[int], temperature: float = 1.0) -> dict[int, float]:
-        "The most likely next tokens with their logprobs."
+        "Return the most likely next tokens with their logprobs."
         choice = await self.sample(client, prompt, max_tokens=1, temperature=temperature, logprobs=20)
         return {
             int(name.removeprefix("token_id:")): logprob
@@ -189,11 +189,11 @@ class RemoteEngine:
         return f"vllm serve samples: {', '.join(server.url for server in self.used())}"
 
     def used(self) -> list[Server]:
-        "The servers that are not left out."
+        "Return the servers in use."
         return [server for server in self.servers if not server.reason]
 
     def http(self) -> httpx2.AsyncClient:
-        "The client of the running event loop."
+        "Return the HTTP client of the running event loop."
         loop = asyncio.get_running_loop()
         if self.loop is not loop:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE)
@@ -201,7 +201,7 @@ class RemoteEngine:
         return self.client
 
     def leave_out(self, server: Server, reason: Exception | str) -> None:
-        "Use a server no longer. Raises `EngineError` if it was the last."
+        "Stop using a server. Raises `EngineError` if it was the last."
         if not server.reason:
             server.reason = str(reason)
             warnings.warn(f"{server.url} is left out: {reason}", stacklevel=2)
@@ -215,7 +215,7 @@ class RemoteEngine:
         )
 
     async def look(self) -> None:
-        "Ask every server what it serves."
+        "Ask every server which model it serves."
         for server in self.servers:
             try:
                 answer, content = await server.request(self.http(), "GET", "/v1/models", seconds=10.0)
@@ -238,7 +238,8 @@ class RemoteEngine:
                 )
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
-        "Sample one turn after `prompt_ids`; `EngineError` if no server is left, `ValueError` if the prompt is refused."
+        """Sample one turn after `prompt_ids`. Raises `EngineError` if no server is left, `ValueError` if the prompt is
+        refused."""
         noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         version, episode = self.version, key[:-1]
         asked = dict(
@@ -304,7 +305,7 @@ class RemoteEngine:
                 shutil.rmtree(old, ignore_errors=True)
 
     def write(self, folder: Path, weights: Weights) -> None:
-        "Write weights where the servers find them: complete before the folder has its name."
+        "Write weights where the servers can read them; the folder is renamed when it is complete."
         draft = folder.with_name("." + folder.name)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.tensors.items()}
         try:
@@ -327,7 +328,7 @@ class RemoteEngine:
             raise EngineError(f"the weights cannot be handed over: {error}") from None
 
     async def hand_over(self, server: Server, folder: Path, weights: Weights) -> str:
-        "Let one server load weights, and compare the probe; returns what is wrong."
+        "Let one server load weights, and compare the probe; return what is wrong, or an empty string."
         client, old = self.http(), server.serves
         try:
             await self.load(server, folder, weights.kind)
@@ -355,7 +356,8 @@ class RemoteEngine:
             await server.post(client, "/reset_prefix_cache", {})
 
     async def prove(self, server: Server, probe: Probe) -> None:
-        "Compare a server's logprobs with the probe's. Raises `ServerError` if it does not serve the new weights."
+        """Compare a server's logprobs with the probe's. Raises `ServerError` if the server does not serve the new
+        weights."""
         client = self.http()
         found = await together(lambda prompt: server.likely(client, prompt), probe.prompts)
         proof = compare(probe, found)
@@ -378,17 +380,17 @@ class RemoteEngine:
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
-        "Nothing to do: the servers do not wait for announced episodes."
+        "Do nothing: the servers do not wait for announced episodes."
 
     async def release_memory(self) -> None:
-        "Nothing to do: the servers have their own memory."
+        "Do nothing: the servers have their own memory."
 
     async def release(self, episode: Key) -> None:
-        "Forget which server holds an episode's keys and values; it evicts those that were not used for longest."
+        "Forget which server holds an episode's keys and values; the server evicts those unused longest."
         self.home.pop(tuple(episode), None)
 
     def stats(self) -> EngineStats:
-        """The current counters; `iterations` counts turns, and reused tokens are known where servers run with
+        """Return the current counters. `iterations` counts turns; reused tokens are known if servers run with
         --enable-prompt-tokens-details."""
         return replace(self.counters)
 

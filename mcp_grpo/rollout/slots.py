@@ -38,19 +38,19 @@ class Feed:
     def piece_mask(
         self, begin: int, tokens: int, start: int, like: torch.Tensor
     ) -> torch.Tensor:  # [tokens, start + tokens]
-        "0 where a token of a later piece may attend, -inf elsewhere."
+        "Return the mask of a later piece: 0 where a token may attend, -inf elsewhere."
         if begin not in self.masks:
             self.masks[begin] = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
         return self.masks[begin]
 
     def by_slot(self, x: torch.Tensor) -> torch.Tensor:
-        "[decoding, ...] to [rows, ...]: each decoding row at the index of its slot, zeros elsewhere."
+        "Expand [decoding, ...] to [rows, ...]: each decoding row at the index of its slot, zeros elsewhere."
         if self.decoding == self.rows:
             return x
         return x.new_zeros(self.rows, *x.shape[1:]).index_copy_(0, self.slots[: self.decoding], x)
 
     def by_row(self, x: torch.Tensor) -> torch.Tensor:
-        "The inverse of `by_slot`."
+        "Invert `by_slot`."
         return x if self.decoding == self.rows else x.index_select(0, self.slots[: self.decoding])
 
 
@@ -61,7 +61,7 @@ def make_feed(
     end: np.ndarray,  # one past the last position to feed
     device: torch.device | str = "cpu",  # the model's
 ) -> Feed:
-    "Lay out the new tokens of `slots` flat."
+    "Lay out the new tokens of `slots` in one flat row."
 
     def tensor(array):
         return torch.from_numpy(array).to(device)
@@ -96,7 +96,7 @@ def decode_attention(
     feed: Feed,
     scale: float,
 ) -> torch.Tensor:  # [n, heads, dim]
-    "Attention of the rows that feed one token, over all cached tokens of their slots."
+    "Compute attention of the rows that feed one token, over all cached tokens of their slots."
     (n, heads, dim), kv = query.shape, keys.shape[1]
     k, v = keys[: feed.rows, :, : feed.length], values[: feed.rows, :, : feed.length]
     grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
@@ -118,7 +118,7 @@ def _piece_attention(
     mask: torch.Tensor | None,  # [tokens, start + tokens] of a later piece; None for one that starts at position 0
     scale: float,
 ) -> torch.Tensor:  # [1, heads, tokens, dim]
-    "Attention of one piece of an episode, over the tokens before it and itself."
+    "Compute attention of one piece of an episode, over the tokens before it and itself."
     (_, heads, tokens, dim), kv = query.shape, keys.shape[1]
     if mask is None:
         return F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=heads > kv)
@@ -132,7 +132,7 @@ def _piece_attention(
 # %% ../../nbs/07_rollout/03_slots.ipynb #c3134104
 @dataclass
 class PrefixGroups:
-    "The prefixes that groups of decoding rows have in common, cut to one length."
+    "The common prefixes of groups of decoding rows, cut to one length."
 
     kv: torch.Tensor  # [layers, 2, groups * kv_heads, length, dim]
     place: torch.Tensor  # [n] index of each decoding row in the flattened rectangle, 0..groups*width-1
@@ -140,7 +140,8 @@ class PrefixGroups:
     width: int  # rows of the largest group
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
-        "Rows [n, kv_heads, per, m] to groups [groups * kv_heads, width * per, m]; `per` is query heads a key head."
+        """Arrange rows [n, kv_heads, per, m] by group: [groups * kv_heads, width * per, m]; `per` is query heads per
+        key head."""
         n, kv, per, m = x.shape
         full = x.new_zeros(self.groups * self.width, kv, per, m).index_copy_(0, self.place, x)
         return (
@@ -150,7 +151,7 @@ class PrefixGroups:
         )
 
     def gather(self, x: torch.Tensor, kv: int) -> torch.Tensor:
-        "The inverse of `spread`."
+        "Invert `spread`."
         x = x.view(self.groups, kv, self.width, -1, x.shape[-1]).transpose(1, 2)
         return x.reshape(self.groups * self.width, kv, -1, x.shape[-1]).index_select(0, self.place)
 
@@ -158,7 +159,7 @@ class PrefixGroups:
 def grouped_attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float
 ) -> torch.Tensor:
-    "`decode_attention` where groups of rows have a prefix in common."
+    "Compute `decode_attention` where groups of rows have a common prefix."
     (n, heads, dim), kv, groups = query.shape, keys.shape[1], feed.groups
     prefix_k, prefix_v = groups.kv[feed.layer]
     common = prefix_k.shape[1]
@@ -173,8 +174,7 @@ def grouped_attention(
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #a441e627
 def slot_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, slots: Feed = None, **kwargs):
-    """The attention that `transformers` calls: `key` and `value` are whole slots, and `slots` is the layout of the
-    queries."""
+    "Compute attention for `transformers`: `key` and `value` are whole slots, and `slots` is the layout of the queries."
     plain_call(module, dropout, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     parts = []
@@ -209,7 +209,7 @@ class KVCache(Cache):
         self.kv = torch.empty(config.num_hidden_layers, 2, 0, kv_heads, 0, dim, dtype=dtype, device=device)
 
     def reserve(self, slots: int, capacity: int):
-        "Grow to at least this many slots and tokens a slot, keeping the content."
+        "Grow to at least this many slots and tokens per slot, keeping the content."
         layers, _, old_slots, heads, old, dim = self.kv.shape
         if slots <= old_slots and capacity <= old:
             return
@@ -218,23 +218,23 @@ class KVCache(Cache):
         self.kv = kv
 
     def clear(self):
-        "Give the memory back; `reserve` takes it again."
+        "Free the memory; `reserve` allocates it again."
         self.kv = self.kv[:, :, :0, :, :0].clone()
 
     def copy(self, source: int, targets: list[int], length: int):
-        "Copy the first `length` positions of one slot to others; none, if the memory was given back meanwhile."
+        "Copy the first `length` positions of one slot to others; 0 where the memory was freed meanwhile."
         if not length:
             return
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
 
     def address(self, feed: Feed):
-        "Compute, once for all layers, where the feed's keys and values are written."
+        "Compute where the feed's keys and values are written, once for all layers."
         heads, capacity = self.kv.shape[3:5]
         head = torch.arange(heads, device=self.kv.device)[:, None]
         self.where, self.feed = ((feed.slots * heads + head) * capacity + feed.positions).flatten(), feed
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        "Called by each layer: write the new keys and values, and return those of all slots."
+        "Write the new keys and values of a layer, and return those of all slots."
         for buffer, new in zip(self.kv[layer_idx], (key_states, value_states)):
             buffer.view(-1, buffer.shape[-1]).index_copy_(0, self.where, new.reshape(-1, new.shape[-1]))
         self.feed.layer = layer_idx
@@ -250,14 +250,14 @@ def slots_within(
     dtype: torch.dtype,  # the model's
     max_tokens: int,  # the most tokens of an episode
 ) -> int:  # at least 1
-    "How many slots a cache may have; while it grows, it takes 1.5 times its size."
+    "Return how many slots fit into the memory; a cache that grows takes 1.5 times its size."
     cache = KVCache(config, dtype, "meta")
     cache.reserve(1, max_tokens)
     return max(1, int(room / (1.5 * cache.kv.nbytes)))
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #4dff9abd
 class SlotTable:
-    "The state of all slots, as arrays with one row a slot; slots 0..n-1 are in use."
+    "The state of all slots, as arrays with one row per slot; slots 0..n-1 are in use."
 
     TOKEN_FIELDS = {"ids": np.int64, "noise": np.float64, "logprob": np.float32}  # [slots, capacity]
     SLOT_FIELDS = {  # [slots]
@@ -289,7 +289,7 @@ class SlotTable:
             setattr(self, name, np.zeros(0, dtype))
 
     def reserve(self, slots: int, capacity: int):
-        "Grow by doubling, until it is as much as will ever be needed."
+        "Grow by doubling, up to the configured maximum."
         if slots <= self.slots and capacity <= self.capacity:
             return
 
@@ -308,7 +308,7 @@ class SlotTable:
             setattr(self, name, np.pad(getattr(self, name), (0, self.slots - old)))
 
     def take(self, episode: Key, max_slots: int, evict: bool) -> int | None:
-        """The episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the
+        """Return the episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the
         episode has to wait."""
         if episode in self.slot_of:
             return self.slot_of[episode]
@@ -328,7 +328,7 @@ class SlotTable:
         return slot
 
     def remove(self, slot: int) -> int:
-        "Take a slot out of use and move the last slot into its place; returns the former index of the last slot."
+        "Take a slot out of use and move the last slot into its place; return the former index of the last slot."
         self.stop_waiting_for(slot)
         self.n -= 1
         last = self.n
@@ -353,7 +353,7 @@ def shared_prefix(
     cached: np.ndarray,  # [slots] how many tokens have keys and values
     prompt: np.ndarray,  # [length]
 ) -> np.ndarray:  # [slots] leading tokens that need not be fed
-    "How many leading tokens of `prompt` each slot has cached; at least one token is left to feed."
+    "Return how many leading tokens of `prompt` each slot has cached; at least one token is left to feed."
     n = min(len(prompt) - 1, ids.shape[1])
     same = ids[:, :n] == prompt[:n]
     first = np.where(same.all(1), n, same.argmin(1)) if n else np.zeros(len(ids), np.int64)

@@ -74,7 +74,7 @@ class Trajectory(BaseModel):
 
     @classmethod
     def begin(cls, prompt_ids: list[int], **about) -> "Trajectory":
-        "A trajectory that holds only the prompt; `about` are its other fields."
+        "Start a trajectory that holds only the prompt; `about` are its other fields."
         n = len(prompt_ids)
         return cls(ids=list(prompt_ids), prompt_len=n, sampled=[0] * n, logprobs=[0.0] * n, **about)
 
@@ -86,14 +86,14 @@ class Trajectory(BaseModel):
         self.logprobs.extend(logprobs)
 
     def append_given(self, ids: list[int], role: str = "tool"):
-        "Append tokens that the model is given to read: a tool's turn, or a turn that was written for the policy."
+        "Append tokens that the model reads but did not sample: a tool's turn, or a turn written for the policy."
         self.turns.append(TurnSpan(len(self.ids), len(self.ids) + len(ids), role))
         self.ids.extend(ids)
         self.sampled.extend([0] * len(ids))
         self.logprobs.extend([0.0] * len(ids))
 
     def check(self) -> "Trajectory":
-        "Return the trajectory if it is consistent; raises `TrajectoryError` otherwise."
+        "Return the trajectory if it is consistent. Raises `TrajectoryError` otherwise."
         n, outcome = len(self.ids), self.outcome
         mask = [0] * self.prompt_len
         for span in self.turns:
@@ -126,7 +126,7 @@ def write_trajectories(
     path: str | Path,  # a .jsonl file
     append: bool = False,  # keep the lines that are in the file
 ):
-    "Write trajectories, one a line."
+    "Write trajectories, one per line."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a" if append else "w", encoding="utf-8", newline="\n") as file:
@@ -135,8 +135,8 @@ def write_trajectories(
 
 
 def read_trajectories(path: str | Path) -> list[Trajectory]:
-    """Read and check a file that `write_trajectories` wrote; an error names the bad line. The last line of a run
-    that was killed may be incomplete, and is left out."""
+    """Read and check a file that `write_trajectories` wrote; an error names the bad line. An incomplete last line, left
+    by a run that was killed, is skipped."""
     found = []
     *lines, last = Path(path).read_bytes().split(b"\n")
     for number, line in enumerate([*lines, last], 1):

@@ -23,11 +23,11 @@ FORMS = ("hermes", "json", "llama", "mistral", "pythonic", "xml")  # how a model
 
 
 class _Malformed(ValueError):
-    "Why a turn cannot be used; becomes `Action.malformed` and never leaves this module."
+    "A turn cannot be used; the message becomes `Action.malformed` and never leaves this module."
 
 
 def _finite(number: str) -> float:
-    "A JSON number that a float can hold."
+    "Convert a JSON number that a float can hold."
     value = float(number)
     if not math.isfinite(value):
         raise _Malformed(f"the number {number[:20]} is too large")
@@ -42,7 +42,7 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #f6e22869
 def _check_plain(value: Any, depth: int = 0) -> None:
-    "Refuses what could not be sent to a server: deep nesting and unpaired surrogates."
+    "Refuse values that cannot be sent to a server: deep nesting and unpaired surrogates."
     if depth > _MAX_DEPTH:
         raise _Malformed(f"the arguments are nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
@@ -63,7 +63,7 @@ _space = re.compile(r"\s*")
 
 
 def _skip(text: str, at: int) -> int:
-    "The position of the next character that is not space."
+    "Return the position of the next character that is not white space."
     return _space.match(text, at).end()
 
 
@@ -71,7 +71,7 @@ def _json_object(
     text: str,  # the whole turn
     at: int,  # where the object should begin, white space aside
 ) -> tuple[dict, int]:  # the object, and the position of the next character that is not space
-    "The JSON object at position `at`."
+    "Read the JSON object at position `at`."
     at = _skip(text, at)
     if text[at : at + 1] != "{":
         raise _Malformed("a call should hold one JSON object")
@@ -89,7 +89,7 @@ _argument_keys = ("arguments", "parameters", "args")
 
 
 def _call_from(value: dict) -> Call:
-    "A call from the JSON object that names the tool."
+    "Return the call of a JSON object that names the tool."
     name = value.get("name", value.get("tool"))
     if not isinstance(name, str) or not name:
         raise _Malformed('a call needs a "name"')
@@ -101,7 +101,7 @@ def _call_from(value: dict) -> Call:
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #f59fcec5
 def _json_list(text: str, at: int) -> tuple[list[Call], int]:
-    "The calls of a JSON list at position `at`, and the position after it."
+    "Read the calls of a JSON list at position `at`; return them and the position after it."
     try:
         values, end = _decoder.raw_decode(text, at)
     except _Malformed:
@@ -118,7 +118,7 @@ _between = re.compile(r"[;,\s]*")
 
 
 def _json_calls(text: str, at: int) -> tuple[list[Call], int]:
-    "The calls of JSON objects that follow one another, and the position after them."
+    "Read the calls of consecutive JSON objects; return them and the position after them."
     calls = []
     while text.startswith("{", at) and len(calls) <= MAX_CALLS:
         value, at = _json_object(text, at)
@@ -131,7 +131,7 @@ _mistral_name = re.compile(r"([\w.\-]{1,200})(?:\[CALL_ID\][\w\-]{0,64})?(?:\[AR
 
 
 def _mistral_calls(text: str, at: int) -> tuple[list[Call], int]:
-    "The calls after `[TOOL_CALLS]`, and the position after them."
+    "Read the calls after `[TOOL_CALLS]`; return them and the position after them."
     at = _skip(text, at)
     if text.startswith("[", at):
         return _json_list(text, at)
@@ -161,7 +161,7 @@ _NO_VALUE = "an argument should be a text in quotes, a number, True, False, None
 
 
 def _quoted_text(literal: str) -> str:
-    "The text of a literal in quotes."
+    "Return the text of a quoted literal."
 
     def plain(found: re.Match) -> str:
         return chr(int(found[1] or found[2], 16)) if found[1] or found[2] else _escaped.get(found[3], found[0])
@@ -171,7 +171,7 @@ def _quoted_text(literal: str) -> str:
 
 
 def _python_value(token: str) -> Any:
-    "The value of a token that is a number, a text in quotes or a word."
+    "Return the value of a token that is a number, a quoted text or a word."
     if token in _words:
         return _words[token]
     if token[0] in "\"'":
@@ -187,8 +187,8 @@ def _python_value(token: str) -> Any:
 
 
 def _outline(text: str, at: int) -> tuple[str, list, int]:
-    """The list or call at position `at` as Python with a placeholder for each name and value; these names and values;
-    the position after it."""
+    """Return the list or call at position `at` as Python with a placeholder per name and value, then these names and
+    values, then the position after it."""
     outline, leaves, depth, calls = [], [], 0, 0
     while token := _token.match(text, at):
         kind, at = token.lastgroup, token.end()
@@ -210,7 +210,7 @@ def _outline(text: str, at: int) -> tuple[str, list, int]:
 
 
 def _argument_value(node: ast.expr, leaves: list) -> Any:
-    "The value of an argument: a leaf, a list or a dictionary."
+    "Return the value of an argument: a leaf, a list or a dictionary."
     match node:
         case ast.Name():
             return leaves[int(node.id[1:])]
@@ -225,7 +225,7 @@ def _argument_value(node: ast.expr, leaves: list) -> Any:
 
 
 def _python_call(node: ast.expr, leaves: list) -> Call:
-    "The call `name(argument=value, ...)`."
+    "Return the call `name(argument=value, ...)`."
     if not isinstance(node, ast.Call):
         raise _Malformed(_NO_CALL)
     if node.args:
@@ -241,7 +241,8 @@ _python_end = re.compile(r"\s*(?:<\|python_end\|>|<\|tool_call_end\|>)?\s*")
 
 
 def _python_calls(text: str, at: int) -> tuple[list[Call], int]:
-    "The calls of a list `[name(...), ...]`, or JSON objects, after a marker; and the position after them."
+    """Read the calls of a list `[name(...), ...]`, or of JSON objects, after a marker; return them and the position
+    after them."""
     at = _skip(text, at)
     if text.startswith("{", at):
         return _json_calls(text, at)
@@ -259,21 +260,21 @@ _tag = re.compile(r"<([A-Za-z_][\w.\-]{0,199})>")
 
 
 def _close(text: str, at: int, tag: str) -> int:
-    "The position after `</tag>`, which must stand at `at`."
+    "Return the position after `</tag>`, which must stand at `at`."
     if not text.startswith(f"</{tag}>", at):
         raise _Malformed(f"<{tag}> is not closed by </{tag}>")
     return _skip(text, at + len(tag) + 3)
 
 
 def _json_until(text: str, at: int, tag: str) -> tuple[dict, int]:
-    "An optional JSON object, then `</tag>`: the object and the position after."
+    "Read an optional JSON object, then `</tag>`; return the object and the position after the tag."
     at = _skip(text, at)
     value, at = _json_object(text, at) if text[at : at + 1] == "{" else ({}, at)
     return value, _close(text, at, tag)
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #7b2f3d6a
 def _xml_name(text: str, at: int) -> tuple[str, int]:
-    "The text of `<name>...</name>` and the position after it."
+    "Read `<name>...</name>`; return its text and the position after it."
     end = text.find("</name>", at, at + 250)
     if end < 0:
         raise _Malformed("<name> is not closed by </name>")
@@ -281,7 +282,7 @@ def _xml_name(text: str, at: int) -> tuple[str, int]:
 
 
 def _xml_call(text: str, at: int) -> tuple[Call, int]:
-    "The call of a `<tool>` block that starts at `at`, and the position after it."
+    "Read the `<tool>` block that starts at `at`; return its call and the position after it."
     head = _tool_open.match(text, at)
     if not head:
         raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
@@ -313,7 +314,7 @@ _parameter = re.compile(r"<parameter=([^<>]{1,200})>\n?")
 
 
 def _typed(text: str) -> Any:
-    "A text, or the JSON value that it writes."
+    "Return the JSON value that a text writes, or the text itself."
     text = text.removesuffix("\n")
     try:
         value, end = _decoder.raw_decode(text.strip())
@@ -323,7 +324,7 @@ def _typed(text: str) -> Any:
 
 
 def _function_call(text: str, at: int) -> tuple[Call, int]:
-    "The call of a `<function=name>` block at position `at`, and the position after it."
+    "Read the `<function=name>` block at position `at`; return its call and the position after it."
     name, arguments = _function.match(text, at), {}
     if not name:
         raise _Malformed("a call should begin with <function=name>")
@@ -339,7 +340,7 @@ def _function_call(text: str, at: int) -> tuple[Call, int]:
 
 
 def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
-    "The calls of a `<tool_call>` block whose content begins at `at`, and the position after the block."
+    "Read the `<tool_call>` block whose content begins at `at`; return its calls and the position after the block."
     at = _skip(text, at)
     if text.startswith("[", at):
         calls, at = _json_list(text, at)
@@ -353,7 +354,7 @@ def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #ed085f44
 def _without_thoughts(text: str) -> str:
-    "The text outside `<think>...</think>`."
+    "Return the text outside `<think>...</think>`."
     kept, at, close = [], 0, text.find("</think>")
     first = text.find("<think>")
     if close >= 0 and not 0 <= first < close:
@@ -368,8 +369,8 @@ def _without_thoughts(text: str) -> str:
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #6a71cb2d
 def _xml_calls(text: str, at: int) -> tuple[list[Call], int]:
-    """The call of the `<tool>` or `<function=name>` block whose first five characters end at `at`, and the position
-    after the block."""
+    """Read the `<tool>` or `<function=name>` block whose first five characters end at `at`; return its call and the
+    position after the block."""
     call, at = _xml_call(text, at - 5) if text.startswith("<tool", at - 5) else _function_call(text, at - 5)
     return [call], at
 
@@ -389,7 +390,7 @@ _block = re.compile(
 
 
 def _marked_calls(text: str) -> list[Call]:
-    "All calls that begin with a marker; prose between them is ignored."
+    "Return all calls that begin with a marker; prose between them is ignored."
     calls, at = [], 0
     while found := _block.search(text, at):
         if len(calls) < MAX_CALLS:
@@ -403,7 +404,7 @@ def _marked_calls(text: str) -> list[Call]:
 
 
 def _unfenced(text: str) -> str:
-    "The inside of a text that is one code fence, else the text."
+    "Return the inside of a text that is one code fence, else the text."
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return text
     return text[3:-3].removeprefix("json").strip()
@@ -418,7 +419,7 @@ _bare_list = {
 
 
 def _bare_calls(text: str, form: str) -> list[Call]:
-    "The calls of a text that is nothing but JSON objects, or the list that this form writes."
+    "Return the calls of a text that consists only of JSON objects, or of the list that this form writes."
     text = _unfenced(text)
     if text.startswith("{"):
         calls, end = _json_calls(text, 0)
@@ -436,7 +437,7 @@ def _bare_calls(text: str, form: str) -> list[Call]:
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #dcf6f2af
 def _final_answer(text: str) -> str:
-    "The final answer of a text without calls."
+    "Return the final answer of a text without calls."
     opened, closed = text.count("<answer>"), text.count("</answer>")
     if opened == closed == 0:
         return text.strip()
@@ -447,7 +448,7 @@ def _final_answer(text: str) -> str:
 
 
 def _read_turn(text: str, form: str) -> Action:
-    "The action of a text. Raises `_Malformed`."
+    "Return the action of a text. Raises `_Malformed`."
     if len(text) > _MAX_CHARS:
         raise _Malformed(f"the turn is longer than {_MAX_CHARS} characters")
     try:
@@ -467,7 +468,7 @@ def parse_turn(
     form: str = "hermes",  # how the policy writes calls, one of FORMS; decides what a list without a marker is
     truncated: bool = False,  # whether a limit on tokens cut it off
 ) -> Action:  # calls, or an answer, or why neither
-    "Reads one turn. Never raises, and takes time in proportion to the text's length."
+    "Read one turn. Never raises, and takes time in proportion to the text's length."
     try:
         action = _read_turn(text, form)
     except _Malformed as error:
@@ -476,7 +477,7 @@ def parse_turn(
 
 # %% ../../nbs/07_rollout/00_turns.ipynb #6dc29c48
 def _python_text(value: Any) -> str:
-    "A value as a Python literal, texts in JSON's quotes."
+    "Write a value as a Python literal, with texts in JSON's quotes."
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_json_text(key)}: {_python_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
@@ -485,7 +486,7 @@ def _python_text(value: Any) -> str:
 
 
 def _xml_text(call: Call) -> str:
-    "A call as Qwen3-Coder writes it."
+    "Write a call as Qwen3-Coder does."
     parts = [
         f"<parameter={name}>\n{value if isinstance(value, str) else _json_text(value)}\n</parameter>\n"
         for name, value in call.arguments.items()
@@ -494,7 +495,7 @@ def _xml_text(call: Call) -> str:
 
 
 def _calls_text(calls: list[Call], form: str) -> str:
-    "Calls as the policy is taught to write them."
+    "Write calls in the form that the policy is taught."
 
     def body(call: Call, key: str = "arguments") -> str:
         return _json_text({"name": call.name, key: call.arguments})
@@ -522,7 +523,7 @@ def render_turn(
     action: Action,
     form: str = "hermes",  # of calls, one of FORMS
 ) -> str:
-    "A turn as text: as it was written, else as the policy is taught to write it."
+    "Return a turn as text: as it was written, else in the form that the policy is taught."
     if action.text or action.malformed:
         return action.text
     return _calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>"
@@ -540,7 +541,7 @@ _HOW_TO_END = "<answer>value; value</answer> or <answer>unknown</answer>"
 
 
 def lists_tools(task: Task) -> bool:
-    "Whether the prompt of a task lists its tools, in the compact form."
+    "Return whether the prompt of a task lists its tools in the compact form."
     system = "\n".join(message["content"] for message in task.prompt if message["role"] == "system")
     return all(f"{tool.name}({','.join(tool.arguments)})" in system for tool in task.tools)
 
@@ -549,8 +550,8 @@ def prompt_messages(
     task: Task,
     form: str = "hermes",  # of calls, one of FORMS
 ) -> list[dict]:
-    """The messages that an episode begins with; a prompt that does not list the task's tools gets a compact list in its
-    system message."""
+    """Return the messages that an episode begins with; a prompt that does not list the task's tools gets a compact list
+    in its system message."""
     messages = [dict(message) for message in task.prompt]
     if lists_tools(task):
         return messages
@@ -566,7 +567,7 @@ def prompt_messages(
 def call_form(
     template: str,  # source of a chat template
 ) -> str:  # one of FORMS
-    "How the family of a chat template writes its calls."
+    "Return the form in which the family of a chat template writes its calls."
     signs = {
         "<function=": "xml",
         "[TOOL_CALLS]": "mistral",
@@ -590,13 +591,13 @@ _VALUES = {
 
 
 def _escaped_pattern(text: str) -> str:
-    "A text as a regular expression."
+    "Escape a text for use in a regular expression."
     return re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
 
 
 def _value_pattern(schema: dict, form: str) -> str:
-    """A value that the schema lists, or one of its type and length; where it names none of the simple types, a text, a
-    number, true, false or null."""
+    """Return the pattern of a value that the schema lists, or of one of its type and length; for other schemas, of a
+    text, a number, true, false or null."""
     if listed := schema.get("enum"):
 
         def text(value):
@@ -626,8 +627,8 @@ def call_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
 ) -> str:  # a regular expression
-    """One call of an offered tool with all its arguments, as `render_turn` writes it; values have the type that the
-    tool's schema gives them."""
+    """Return the pattern of one call of an offered tool with all its arguments, as `render_turn` writes it; values have
+    the types that the tool's schema gives."""
     patterns = []
     for tool in offered:
         text = _escaped_pattern(
@@ -644,5 +645,5 @@ def turn_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
 ) -> str:  # a regular expression
-    "A well-formed turn: one call of an offered tool, or a final answer."
+    "Return the pattern of a well-formed turn: one call of an offered tool, or a final answer."
     return f"({call_pattern(offered, form)}|<answer>[^<]*</answer>)"

@@ -47,7 +47,8 @@ _ADAPTERS: dict[int, tuple[dict, dict]] = {}  # number of the request -> (peft c
 
 
 def _load_adapters_from_memory() -> None:
-    "Make vLLM take adapters with a number in `_ADAPTERS` from there, and all others from their folders as before."
+    """Make vLLM take adapters whose number is in `_ADAPTERS` from that table, and all others from their folders as
+    before."""
     from vllm.lora.peft_helper import PEFTHelper
     from vllm.lora.worker_manager import WorkerLoRAManager
 
@@ -80,7 +81,7 @@ def load_full(
     engine: Any,  # vLLM's LLMEngine
     tensors: dict[str, torch.Tensor],  # a Hugging Face state dict
 ) -> None:
-    "Replace all weights, and drop what was computed with the old ones."
+    "Replace all weights, and drop keys and values computed with the old ones."
     engine.collective_rpc("reload_weights", kwargs=dict(weights_iterator=iter(tensors.items())))
     engine.reset_prefix_cache()
 
@@ -105,7 +106,7 @@ class Proof:
         rounding: float,  # the error of the first update
         largest: float,  # the largest error to accept
     ) -> str:  # proved | unproved | failed
-        "Whether the engine serves the new weights."
+        "Decide whether the engine serves the new weights."
         if not self.error <= largest:
             return "failed"
         if math.isnan(self.moved) or self.error <= self.moved / 2:
@@ -117,7 +118,7 @@ def compare(
     probe: Probe,
     found: list[dict[int, float]],  # token -> logprob of the engine's most likely next tokens, for each prompt
 ) -> Proof:
-    "Compare the tokens that both know; with fewer than half in common the error is infinite."
+    "Compare the tokens that both sides know; if they share fewer than half, the error is infinite."
     errors, moves, stale, missing = [], [], [], 0
     for row, (tokens, logprobs) in enumerate(zip(probe.tokens, probe.logprobs)):
         for column, (token, logprob) in enumerate(zip(tokens, logprobs)):
@@ -136,7 +137,7 @@ def compare(
 # %% ../../nbs/07_rollout/06_vllm.ipynb #c09156e7
 @dataclass(eq=False)
 class Turn:
-    "A turn that is being sampled, or a command that is being carried out."
+    "A turn that is being sampled, or a command that is running."
 
     future: asyncio.Future
     loop: asyncio.AbstractEventLoop  # of the caller
@@ -234,7 +235,7 @@ class VLLMEngine:
             self.engine = LLMEngine.from_engine_args(EngineArgs(**self.settings))
 
     def own(self, opened: threading.Event) -> None:
-        "The owner thread: commands first, then one token for every running turn."
+        "Run the owner thread: commands first, then one token for every running turn."
         try:
             self.build()
             opened.set()
@@ -255,7 +256,7 @@ class VLLMEngine:
             opened.set()
 
     def carry_out(self) -> bool:
-        "Carry out what waits, and wait until there is a turn to sample; False when the engine is to end."
+        "Run the waiting commands, and wait until there is a turn to sample; return False when the engine is to end."
         while not self.turns or not self.inbox.empty():
             command = self.inbox.get()
             if command is None:
@@ -264,7 +265,7 @@ class VLLMEngine:
         return True
 
     def shut_down(self) -> None:
-        "Give vLLM's memory back."
+        "Free vLLM's memory."
         engine = self.__dict__.pop("engine", None)
         if engine is None:
             return
@@ -300,7 +301,7 @@ class VLLMEngine:
         self.counters.seconds += time.perf_counter() - start
 
     def admit(self, id: str, prompt: list[int], sampling: Sampling, key: Key, turn: Turn) -> None:
-        "Give a turn to vLLM; a prompt that it refuses is the caller's error."
+        "Give a turn to vLLM; if vLLM refuses the prompt, the caller gets the error."
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -334,7 +335,8 @@ class VLLMEngine:
             self.engine.abort_request([id])
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
-        "Sample one turn after `prompt_ids`; `EngineError` if vLLM has failed, `ValueError` if the prompt does not fit."
+        """Sample one turn after `prompt_ids`. Raises `EngineError` if vLLM has failed, `ValueError` if the prompt does
+        not fit."""
         loop = asyncio.get_running_loop()
         turn = Turn(loop.create_future(), loop, self.version)
         self.turns_begun += 1
@@ -346,7 +348,8 @@ class VLLMEngine:
             raise
 
     async def settled(self, turn: Turn, command: Callable) -> Any:
-        "What a command in the owner thread makes of a turn; its error, or why the thread ended, is raised."
+        """Wait for the result of a command in the owner thread; its error, or the reason why the thread ended, is
+        raised."""
         self.waiting.add(turn)
         try:
             if self.error:
@@ -357,7 +360,7 @@ class VLLMEngine:
             self.waiting.discard(turn)
 
     async def run(self, command: Callable) -> Any:
-        "Run a command in the owner thread, after those before it; its exception is raised here."
+        "Run a command in the owner thread, after the earlier ones; its exception is raised here."
         loop = asyncio.get_running_loop()
         turn = Turn(loop.create_future(), loop, self.version)
 
@@ -375,7 +378,7 @@ class VLLMEngine:
         await self.run(lambda: self.load(weights))
 
     def load(self, weights: Weights) -> None:
-        "Load weights and compare the probe, in the owner thread, once the running turns are over."
+        "Load weights and compare the probe, in the owner thread, after the running turns have ended."
         if weights.kind == "shared":
             raise EngineError("the vLLM engine does not share the policy's weights: publish them with shared=False.")
         while self.turns:
@@ -390,7 +393,7 @@ class VLLMEngine:
             self.prove(weights.probe)
 
     def load_adapter(self, tensors: dict[str, torch.Tensor]) -> None:
-        "Load an adapter under a new number, and drop the one before."
+        "Load an adapter under a new number, and drop the previous one."
         from vllm.lora.request import LoRARequest
 
         old = self.adapter
@@ -403,7 +406,8 @@ class VLLMEngine:
         del _ADAPTERS[number]
 
     def prove(self, probe: Probe) -> None:
-        "Compare the engine's logprobs with the probe's. Raises `EngineError` if it does not serve the new weights."
+        """Compare the engine's logprobs with the probe's. Raises `EngineError` if the engine does not serve the new
+        weights."""
         from vllm import SamplingParams
 
         found = {}
@@ -433,25 +437,25 @@ class VLLMEngine:
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
-        """Announce that `episodes` more episodes are running, or fewer if negative; with none left, the memory is freed
-        to the learner."""
+        """Announce that `episodes` more episodes are running, or fewer if negative; when none is left, the memory is
+        freed for the learner."""
         self.expected += episodes
         if self.expected == 0:
             self.inbox.put(self.sleep)
 
     async def release_memory(self) -> None:
-        "Give the GPU's memory back, unless episodes are expected; it is free when this returns."
+        "Free the GPU's memory, unless episodes are expected; done when this returns."
         await self.run(self.sleep)
 
     def sleep(self) -> None:
-        "Give back the GPU's memory while nothing is sampled."
+        "Free the GPU's memory while nothing is sampled."
         if self.turns or self.expected or self.asleep or not self.settings.get("enable_sleep_mode"):
             return
         self.engine.sleep(level=1)
         self.asleep = True
 
     def wake(self) -> None:
-        "Take the GPU's memory again."
+        "Allocate the GPU's memory again."
         if self.asleep:
             gc.collect()
             torch.cuda.empty_cache()  # what the learner has freed and torch still holds is not there to be taken
@@ -459,10 +463,10 @@ class VLLMEngine:
         self.asleep = False
 
     async def release(self, episode: Key) -> None:
-        "Nothing to do: vLLM evicts the keys and values that were not used for longest."
+        "Do nothing: vLLM evicts the keys and values that have been unused longest."
 
     def stats(self) -> EngineStats:
-        "The current counters."
+        "Return the current counters."
         return replace(self.counters)
 
     def close(self) -> None:
@@ -551,7 +555,7 @@ def open_auto(
     cfg: Config,
     policy: Policy,
 ):
-    "vLLM where it can sample the policy, and the `hf` engine otherwise."
+    "Open vLLM where it can sample the policy, and the `hf` engine otherwise."
     from mcp_grpo.rollout.hf import open_hf
 
     reason = unsupported_reason(cfg, policy.plan, Machine.here())
