@@ -35,7 +35,7 @@ class Tokens:
 
 # %% ../../nbs/08_train/01_loss.ipynb #d1c2901a
 def _clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float) -> tuple[Tensor, Tensor]:
-    "The clipped surrogate, and where the clipping takes effect."
+    "Compute the negative clipped surrogate, and which tokens are clipped."
     clipped = torch.where(advantage > 0, ratio > 1 + high, (ratio < 1 - low) & (advantage < 0))
     if dual:
         clipped = clipped | ((ratio > dual) & (advantage < 0))
@@ -47,9 +47,9 @@ def ppo_clip(
     t: Tokens,  # sampled tokens
     low: float = 0.2,  # the ratio may fall to 1 - low
     high: float = 0.2,  # and rise to 1 + high
-    dual: float = 0.0,  # the ratio of a token with a negative advantage counts as at most this; 0: no such bound
+    dual: float = 0.0,  # upper bound of the ratio of tokens with a negative advantage; 0: none
 ) -> tuple[Tensor, Tensor]:  # [n] loss of each token, [n] bool: clipped
-    "`-min(ratio * A, clip(ratio) * A)`"
+    "Compute `-min(ratio * A, clip(ratio) * A)`."
     return _clip(t.log_ratio.exp(), t.advantage, low, high, dual)
 
 # %% ../../nbs/08_train/01_loss.ipynb #88d41086
@@ -59,13 +59,13 @@ def _sum_rows(t: Tokens, x: Tensor) -> Tensor:  # [n] of each token -> [rows]
 
 
 def gspo(t: Tokens, low: float = 3e-4, high: float = 4e-4, dual: float = 0.0) -> tuple[Tensor, Tensor]:
-    "The clipped surrogate with one ratio a row."
+    "Compute the negative clipped surrogate with one ratio per row."
     mean = _sum_rows(t, t.log_ratio) / _sum_rows(t, torch.ones_like(t.logp)).clamp(min=1)
     return _clip(mean.exp()[t.row], t.advantage, low, high, dual)
 
 # %% ../../nbs/08_train/01_loss.ipynb #268f8971
 def cispo(t: Tokens, low: float = 1.0, high: float = 4.0, dual: float = 0.0) -> tuple[Tensor, Tensor]:
-    "`-stop_grad(clip(ratio)) * A * logp`"
+    "Compute `-stop_grad(clip(ratio)) * A * logp`."
     ratio = t.log_ratio.detach().exp()
     clipped = ratio.clamp(1 - low, 1 + high)
     return -clipped * t.advantage * t.logp, clipped != ratio
@@ -89,10 +89,10 @@ _WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {"tokens": _by_tokens, "r
 def token_weights(
     how: str,  # a key of `_WEIGHTS`
     lengths: list[int],  # sampled tokens of every row of the batch
-    # tokens that all valid episodes, with or without a row, might have had after their prompts; used by "fixed"
+    # tokens that all valid episodes, with or without a row, may have after their prompts; used by "fixed"
     constant: int = 1,
-) -> Tensor:  # [rows] float32: the weight of one token of that row
-    "The weight of one token of each row in the batch's loss."
+) -> Tensor:  # [rows] float32: weight of one token of that row
+    "Compute the weight of one token of each row in the batch's loss."
     return _WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), constant)
 
 # %% ../../nbs/08_train/01_loss.ipynb #91f55739
@@ -107,10 +107,10 @@ class Loss:
     low: float = 0.2  # the ratio may fall to 1 - low
     high: float = 0.2  # and rise to 1 + high
     dual: float = 0.0  # bound of the ratio of tokens with a negative advantage; 0: none
-    advantage: str = "grpo"  # key of `ADVANTAGES`: what its paper defines it with
+    advantage: str = "grpo"  # key of `ADVANTAGES`: the one in its paper
 
     def __call__(self, t: Tokens) -> tuple[Tensor, Tensor]:
-        "The function at its bounds."
+        "Apply the function with its bounds."
         return self.function(t, self.low, self.high, self.dual)
 
 
@@ -145,7 +145,7 @@ def find_loss(
 def advantage_kind(
     cfg: TrainConfig,  # loss and advantage
 ) -> str:  # a key of `ADVANTAGES`
-    "The advantage that a run uses; `ValueError` if its loss does not exist."
+    "Return the advantage that a run uses; `ValueError` if its loss does not exist."
     return find_loss(cfg.loss).advantage if cfg.advantage.name == "auto" else cfg.advantage.name
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
@@ -169,7 +169,7 @@ def kl_estimate(
     logp: Tensor,  # under the policy; may carry a gradient
     logp_ref: Tensor,  # under the reference
 ) -> Tensor:  # same shape, nats
-    "An estimate of the KL divergence at each token."
+    "Estimate the KL divergence at each token."
     return KL[how]((logp_ref.detach() - logp).clamp(-20, 20))
 
 # %% ../../nbs/08_train/01_loss.ipynb #41ad0964
@@ -178,7 +178,7 @@ def importance_weight(
     cap: float = 2.0,  # C; 0 turns the correction off
     mode: str = "token_truncate",  # token_truncate | token_mask | sequence_truncate | sequence_mask
 ) -> Tensor:  # [n] from 0 to cap
-    "`min(exp(logp_old - logp_sampler), cap)`, or with sums over the row, or 0 instead of the cap."
+    "Compute `min(exp(logp_old - logp_sampler), cap)`, or with sums over the row, or with 0 instead of the cap."
     if t.logp_sampler is None or not cap:
         return torch.ones_like(t.logp_old)
     gap = (t.logp_old - t.logp_sampler).detach()
@@ -198,7 +198,7 @@ def policy_loss(
     tis_mode: str = "token_truncate",  # see `importance_weight`
     kl_estimator: str = "k3",  # key of `KL`
 ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar; statistics
-    "A micro-batch's share of the batch's loss, and the statistics to log."
+    "Compute a micro-batch's share of the batch's loss, and the statistics to log."
     tis = importance_weight(t, tis_cap, tis_mode)
     losses, clipped = loss(t)
     policy = (losses * tis * weight).sum()
@@ -212,7 +212,7 @@ def policy_loss(
 
 
 def _statistics(t: Tokens, tis: Tensor, clipped: Tensor) -> dict[str, Tensor]:
-    "Sums over tokens, and maxima where the name ends in _max."
+    "Return sums over tokens, and maxima where the name ends in _max."
     with torch.no_grad():
         ratio = t.log_ratio.exp()
         gap = (t.logp_old - t.logp_sampler).abs() if t.logp_sampler is not None else torch.zeros_like(ratio)

@@ -21,7 +21,7 @@ from ..model.policy import Policy
 def schedule_factor(
     cfg: TrainConfig,  # lr, lr_schedule, steps
 ) -> Callable[[int], float]:  # from a step's number, 0 for the first, to a fraction of the peak rate
-    "Look a schedule up. Raises `ConfigError`."
+    "Look up a schedule. Raises `ConfigError`."
     from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
 
     throwaway = torch.optim.SGD(
@@ -42,11 +42,11 @@ def schedule_factor(
 # %% ../../nbs/08_train/03_optim.ipynb #33cf3b35
 def make_optimizer(
     cfg: TrainConfig,  # optimizer, lr, value_head
-    parameters: list[nn.Parameter],  # what is trained
+    parameters: list[nn.Parameter],  # to be trained
     head: list[nn.Parameter] = (),  # of a value head, with a rate of its own
 ) -> torch.optim.Optimizer:
-    """An optimizer of transformers by name. Raises `ConfigError` for a name or a setting that does not exist, or a
-    package that is missing."""
+    """Make an optimizer of transformers by name. Raises `ConfigError` for an unknown name or setting, or a missing
+    package."""
     name, decay = cfg.optimizer.name, cfg.optimizer.weight_decay
     decaying = [p for p in parameters if p.ndim > 1 and decay]
     others = [p for p in parameters if p.ndim < 2 or not decay]
@@ -78,11 +78,11 @@ def make_optimizer(
 
 # %% ../../nbs/08_train/03_optim.ipynb #b691cfdf
 class Optimizer:
-    "Changes the trained parameters of a policy by their gradients, with a learning rate for each step."
+    "Update the trained parameters of a policy with a learning rate for each step."
 
     def __init__(
         self,
-        policy: Policy,  # whose trained parameters it changes
+        policy: Policy,  # its trained parameters are updated
         cfg: TrainConfig,  # optimizer, learning rate and schedule, precision
     ):
         self.policy, self.cfg, self.factor = policy, cfg, schedule_factor(cfg)
@@ -104,20 +104,20 @@ class Optimizer:
         return self.cfg.lr * self.factor(step)
 
     def zero_grad(self):
-        "Forget all gradients."
+        "Reset all gradients."
         self.torch.zero_grad()
 
     def backward(
         self,
         loss: Tensor,  # of one micro-batch
-        last: bool = True,  # the update follows
+        last: bool = True,  # the last before the update
     ):
         "Add the gradient of a loss."
         if loss.requires_grad:
-            self.scaler.scale(loss).backward()  # otherwise nothing that is trained takes part
+            self.scaler.scale(loss).backward()  # otherwise no trained parameter is part of it
 
-    def update(self) -> float:  # the gradient's norm before it was limited; if it is not finite, nothing was changed
-        "Change the weights by their gradients, of which a norm above `grad_clip` is scaled down."
+    def update(self) -> float:  # the gradient's norm before clipping; if it is not finite, nothing was changed
+        "Update the weights with the gradient, whose norm is limited to `grad_clip`."
         self.scaler.unscale_(self.torch)
         norm = self.policy.clip_gradient(self.cfg.grad_clip or math.inf)
         if math.isfinite(norm):
@@ -126,18 +126,18 @@ class Optimizer:
         return norm
 
     def names(self) -> list[str]:
-        "The names of the parameters, in the order in which the optimizer counts them."
+        "Return the names of the parameters, in the optimizer's order."
         names = {p: name for name, p in self.policy.trainable().items()}
         return [names[p] for group in self.torch.param_groups for p in group["params"]]
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state of every parameter that was updated, such as its two means and the number of its updates, and the
-        scale of a float16 loss."""
+        """Return the state of every parameter that was updated, such as its two means and the number of its updates,
+        and the scale of a float16 loss."""
         names, found = self.names(), {f"scaler.{key}": value for key, value in self.scaler.state_dict().items()}
         for i, values in self.torch.state_dict()["state"].items():
             packed = [
                 value for value in values.values() if isinstance(value, dict)
-            ]  # bitsandbytes puts what it holds in 8 bits into a dictionary of its own
+            ]  # bitsandbytes keeps its 8-bit state in a nested dictionary
             for key, value in (pair for part in (values, *packed) for pair in part.items()):
                 if value is not None and not isinstance(value, dict):
                     found[f"state.{names[i]}.{key}"] = value
@@ -177,11 +177,11 @@ class Optimizer:
         if scale and self.scaler.is_enabled():
             self.scaler.load_state_dict(scale)
 
-
+# %% ../../nbs/08_train/03_optim.ipynb #c29c43e6
 def check_spread(
     cfg: TrainConfig,  # of a run of several processes
 ) -> None:
-    "Refuse what cannot be trained over several processes, with a `ConfigError`."
+    "Raise `ConfigError` for settings that cannot be trained over several processes."
     if cfg.optimizer.name not in _ELEMENTWISE:
         raise ConfigError(
             f"train.optimizer is {cfg.optimizer.name!r}, whose state cannot be spread over processes; take one of "
@@ -199,11 +199,11 @@ _ELEMENTWISE = (
     "sgd",
     "adagrad",
     "rmsprop",
-)  # optimizers that need not know which part of a matrix they have
+)  # optimizers that update each number independently
 
 
 class ShardedOptimizer(Optimizer):
-    "The same over weights that are spread over several processes: DeepSpeed adds up, limits and applies the gradient."
+    "Update weights that are spread over several processes: DeepSpeed sums, clips and applies the gradient."
 
     def __init__(self, policy: ShardedPolicy, cfg: TrainConfig):
         check_spread(cfg)
@@ -211,23 +211,23 @@ class ShardedOptimizer(Optimizer):
         policy.spread(self.torch)
 
     def zero_grad(self):
-        "Nothing is left of a gradient after an update."
+        "Do nothing: DeepSpeed resets gradients at each update."
 
     def backward(self, loss: Tensor, last: bool = True):
         "Add the gradient of a loss."
         self.policy.backward(loss, last)
 
     def update(self) -> float:
-        "Change the weights by the gradient of all processes; if it is not finite, none of them does."
+        "Update the weights with the gradient of all processes; if it is not finite, nothing is changed."
         return self.policy.step()
 
     def states(self) -> list[dict]:
-        "The optimizer's state of each flat part of this process."
+        "Return the optimizer's state of each flat part of this process."
         return [self.torch.state[flat] for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat]
 
     def tensors(self) -> dict[str, Tensor]:
-        """This process's share of the state: whole tensors of every n-th parameter, by the names that one process would
-        give them."""
+        """Return this process's share of the state: whole tensors of every n-th parameter, under the names that a
+        single process uses."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         state, mine, found = self.states()[0], self.policy.mine(), {}
@@ -246,7 +246,7 @@ class ShardedOptimizer(Optimizer):
 
         first = next(iter(self.policy.trainable()))
         keys = {name.rsplit(".", 1)[1]: value for name, value in tensors.items() if name.startswith(f"state.{first}.")}
-        fused = self.torch.param_groups[0].get("fused")  # counts its updates on its device
+        fused = self.torch.param_groups[0].get("fused")  # the fused optimizer counts updates on the device
         for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat:
             self.torch.state[flat] = {
                 key: torch.zeros_like(flat) if value.ndim else value.to(flat.device if fused else "cpu", copy=True)
@@ -263,5 +263,5 @@ def open_optimizer(
     policy: Policy,  # whose trained parameters are changed
     cfg: TrainConfig,
 ) -> Optimizer:
-    "The optimizer for a policy in one process or in many."
+    "Open the optimizer of a policy, in one process or in many."
     return (ShardedOptimizer if isinstance(policy, ShardedPolicy) else Optimizer)(policy, cfg)

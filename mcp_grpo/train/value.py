@@ -14,7 +14,7 @@ def estimate_values(
     head: nn.Linear,  # of the policy
     hidden: Tensor,  # [n, hidden] states that predict the sampled tokens
 ) -> Tensor:  # [n] float32
-    "The head's estimates."
+    "Estimate the return at each token."
     with torch.autocast(hidden.device.type, enabled=False):
         return nn.functional.linear(hidden.float(), head.weight.float(), head.bias.float())[:, 0]
 
@@ -22,9 +22,9 @@ def estimate_values(
 def value_loss(
     values: Tensor,  # [n] under the current weights; carries the gradient
     old: Tensor,  # [n] before the update
-    returns: Tensor,  # [n] what they should have been
-    clip: float = 0.2,  # how far a value may move
+    returns: Tensor,  # [n] targets
+    clip: float = 0.2,  # largest change of a value that is followed
 ) -> Tensor:  # [n]
-    "`max((V - R)^2, (clip(V) - R)^2) / 2` of each token"
+    "Compute `max((V - R)^2, (clip(V) - R)^2) / 2` for each token."
     near = torch.minimum(torch.maximum(values, old - clip), old + clip)
     return torch.maximum((values - returns).square(), (near - returns).square()) / 2
