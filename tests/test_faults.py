@@ -434,3 +434,33 @@ def test_calls_that_wait_for_a_full_pipe_end_in_time(tmp_path):
 
     results, took = anyio.run(use)
     assert {result.fault for result in results} == {"timeout"} and took < 2.5
+
+
+def price_server(structured):
+    "A server whose tool promises a price, and sends this."
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
+
+    promised = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
+
+    async def tools(context, params=None):
+        tool = Tool(name="price", input_schema={"type": "object"}, output_schema=promised)
+        return ListToolsResult(tools=[tool])
+
+    async def call(context, params):
+        return CallToolResult(content=[TextContent(type="text", text="12")], structured_content=structured)
+
+    return Server("market", on_list_tools=tools, on_call_tool=call)
+
+
+@pytest.mark.parametrize("structured", [{"price": "high"}, {"cost": 1}, None, {"price": 1.5, "currency": "USD"}])
+def test_a_result_that_breaks_its_servers_promise_is_no_mistake_of_the_model(structured):
+    async def use(**more):
+        async with Session(ServerSpec("market", server=lambda: price_server(structured), **more)) as session:
+            return await session.call("price")
+
+    kept = structured == {"price": 1.5, "currency": "USD"}
+    result = anyio.run(use)
+    assert (result.fault, result.is_error) == (None if kept else "broken_promise", False)
+    assert kept or "not what its outputSchema promises" in result.content
+    assert anyio.run(lambda: use(output_schema="ignore")).content == "12"
