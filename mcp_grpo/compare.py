@@ -25,6 +25,7 @@ from mcp_grpo.config import (
     read_settings,
     settle_data,
 )
+from .files import check_writable
 from .env.offer import complete_tasks_sync
 from .env.scripted import POLICIES
 from mcp_grpo.observe.evaluate import (
@@ -122,8 +123,9 @@ def evaluate_policy(
     "Play tasks with any policy, and keep what came of it."
     cfg = open_evaluation(policy, tasks, servers, settings, mode)
     settle_data(cfg)
+    check_writable(folder := Path(folder or project_root() / "outputs"))
     path, how = cfg.data.heldout, settle_sampling(cfg, rounds, temperature, endpoint)
-    name, folder, episodes = f"{policy} at {endpoint}" if endpoint else policy, folder or project_root() / "outputs", []
+    name, episodes = f"{policy} at {endpoint}" if endpoint else policy, []
     with open_pool(cfg, project_root()) as pool:
         loaded = complete_tasks_sync(
             choose(read_tasks(find_path(path, "task file"), cfg.data.server_names), number or how.tasks),

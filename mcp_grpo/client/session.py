@@ -39,7 +39,7 @@ from ..errors import UserError
 log = logging.getLogger(__name__)
 
 # %% ../../nbs/01_client/03_session.ipynb #c112f146
-FAULTS = ("timeout", "crash", "rate_limit", "transport", "too_large")
+FAULTS = ("timeout", "crash", "rate_limit", "transport", "too_large", "broken_promise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,6 +558,9 @@ class Session:
             structured = finite(answer.structured_content)
             if structured is not answer.structured_content:
                 answer = answer.model_copy(update={"structured_content": structured})
+            if not answer.is_error and self.spec.output_schema == "check":
+                if reason := self.toolbox.broken_promise(tool, structured, size):
+                    return self._fault("broken_promise", reason)
             return ToolResult(_result_text(answer), structured, bool(answer.is_error))
         if isinstance(wait := reported.get("retry_after"), (int, float)):
             self.pause.extend(wait)

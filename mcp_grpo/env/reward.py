@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ..config import ConfigError, RewardConfig, find_path, nearest
 from .answers import MAX_STATEMENT, declines, gives, same_answer, same_argument, shows
-from .state import Invalid, Record, ToolEvent, state_changes, state_holds
+from .state import Invalid, Record, ToolEvent, names_told, state_changes, state_holds
 from ..task import Task
 
 # %% ../../nbs/04_env/03_reward.ipynb #d382367a
@@ -131,7 +131,8 @@ def succeeded(task: Task, record: Record) -> bool | Invalid:
         return declines(task, record.answer)
     if kind == "calls":
         return _called_all(task, record)
-    return gives(task, record.answer, task.success["values"])
+    values = task.success["values"]
+    return gives(task, record.answer, values, names_told(task, record, values))
 
 # %% ../../nbs/04_env/03_reward.ipynb #43eee98a
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from ..config import Config, ConfigError, nearest, project_root
 from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt
 from ..env.episode import Outcome, Step, play_turns
 from ..env.state import ToolEvent
+from ..files import check_writable
 from ..compare import open_evaluation, settle_sampling
 from mcp_grpo.observe.evaluate import (
     Rounds,
@@ -534,6 +535,7 @@ def evaluate_bfcl(
     temperature: float | None = None,  # as for `settle_sampling`
 ) -> tuple[Rounds, Path]:  # and the folder of its episodes
     "Play conversations with any policy, and keep what came of it."
+    check_writable(folder := Path(folder or project_root() / "outputs"))
     conversations = _read_conversations(categories, number)
     if policy in _SCRIPTS:
         play = _text_player(_SCRIPTS[policy])
@@ -547,10 +549,9 @@ def evaluate_bfcl(
             else None
         )
         play = _text_player(lambda conversation: write(None)) if endpoint else _model_player(cfg)
-    name, tasks, folder, played = (
+    name, tasks, played = (
         f"{policy} at {endpoint}" if endpoint else policy,
         "bfcl" + f":{categories}" * bool(categories),
-        folder or project_root() / "outputs",
         [],
     )
     with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder):

@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from ..aio import run_sync
 from ..client.pool import Pool, together
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
 from ..endpoint import read_bounded, well_formed_text
-from ..files import read_json
+from ..files import WriteError, read_json, writing
 from ..env.action import Action
 from ..env.episode import Episode, Step, play_turns
 from ..env.scripted import POLICIES
@@ -601,13 +602,29 @@ def keep_evaluation(
         **Rounds.of_episodes(episodes).summary(),
         "episodes": str(place),
     }
-    write_trajectories(episodes, place / "episodes.jsonl")
-    write_json(row, place / "summary.json")
     board = Path(folder) / "leaderboard.json"
-    rows = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else []
-    rows = [other for other in rows if (other["policy"], other["tasks"]) != (policy, str(task_file))] + [row]
-    write_json(sorted(rows, key=lambda row: (row["tasks"], -row["success"] if row["n"] else 1)), board)
+    try:
+        with writing(place):
+            write_trajectories(episodes, place / "episodes.jsonl")
+        write_json(row, place / "summary.json")
+        rows = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else []
+        rows = [other for other in rows if (other["policy"], other["tasks"]) != (policy, str(task_file))] + [row]
+        write_json(sorted(rows, key=lambda row: (row["tasks"], -row["success"] if row["n"] else 1)), board)
+    except WriteError as error:
+        raise WriteError(
+            f"{error} What was measured: success {row['success']:.1%} of {row['n']} tasks; {_keep_elsewhere(episodes)}."
+        ) from None
     return place
+
+
+def _keep_elsewhere(episodes: list[Trajectory]) -> str:
+    "Write episodes to the temporary folder, and return where they are."
+    try:
+        place = Path(tempfile.mkdtemp(prefix="mcp-grpo-evaluation-"))
+        write_trajectories(episodes, place / "episodes.jsonl")
+    except OSError:
+        return "there is no room for the episodes in the temporary folder either"
+    return f"the episodes are in {place}"
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from mcp_grpo.config import (
     save_config,
     settle_data,
 )
-from ..files import WriteError, replace_file, writing
+from ..files import check_writable, replace_file, writing
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941
@@ -93,19 +93,6 @@ def _free_folder(
         )
     return folder
 
-
-def _check_writable(
-    folder: str | Path,  # need not exist
-) -> None:
-    "Refuse a folder in which nothing may be written, with a `WriteError`."
-    there = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return
-    raise WriteError(
-        f"{folder} cannot be written, because {there} is {'read-only' if there.is_dir() else 'not a folder'}: "
-        "permit writing there, or work in another folder."
-    )
-
 # %% ../../nbs/09_observe/00_track.ipynb #6086c412
 def _keep_lines(
     path: Path,  # a .jsonl file; need not exist
@@ -149,7 +136,7 @@ def configure_run(
         "train": {} if steps is None else {"steps": steps},
     }
     folder = _run_folder(str(run) or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
-    _check_writable(folder)
+    check_writable(folder)
     if resume:
         _check_exists(folder)
     saved = folder / "config.yaml"

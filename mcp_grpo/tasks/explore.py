@@ -24,7 +24,7 @@ from ..aio import run_sync
 from ..client.pool import Pool, together
 from ..client.session import SessionError
 from ..config import ConfigError, nearest
-from ..files import replace_file
+from ..files import check_writable, replace_file, writing
 from ..env.episode import cut_result
 from ..env.offer import offered
 from ..env.answers import shows
@@ -398,20 +398,6 @@ async def _check_names(
         raise ConfigError(f"allow: {', '.join(servers)} has no tool {name!r}{nearest(name, names)}")
 
 
-def _check_folder(out: str | Path) -> Path:
-    "Make the folder that tasks are written to. Raises `ConfigError` if nothing can be written there."
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".written").touch()
-        (folder / ".written").unlink()
-    except FileExistsError:
-        raise ConfigError(f"{folder} is a file; name a folder for the tasks.") from None
-    except OSError as error:
-        raise ConfigError(f"tasks cannot be written to {folder} ({error.strerror}); name another folder.") from None
-    return folder
-
-
 def write_explored(
     pool: Pool,  # opened with `open()`
     out: str | Path,  # folder for train.json, validation.json, catalog.json and report.md
@@ -428,7 +414,10 @@ def write_explored(
     say: Callable[[str], None] = print,  # receives a line now and then
 ) -> Explored:
     "Explore servers and write what was found. Raises `ConfigError` if nothing can be learnt there."
-    names, seeds, folder = servers or list(pool.specs), _read_seeds(seeds or {}), _check_folder(out)
+    names, seeds, folder = servers or list(pool.specs), _read_seeds(seeds or {}), Path(out)
+    check_writable(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     corrected = read_catalog(catalog) if catalog else None
     run_sync(_check_names, pool, names, seeds, set(allow))
     say(f"exploring {', '.join(names)} for up to {seconds / 60:.0f} min")

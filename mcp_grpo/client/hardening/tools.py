@@ -7,10 +7,11 @@ __all__ = ['log', 'TOOLS', 'Toolbox', 'PinError', 'tools_digest', 'check_pin']
 
 # %% ../../../nbs/01_client/01_hardening/03_tools.ipynb #1631daa7
 import functools, hashlib, json, logging
+from typing import Any
 
 import mcp_types
 
-from .schema import argument_error, compile_schema, oversized, plain_types
+from .schema import argument_error, compile_schema, oversized, plain_types, result_error
 from ..spec import ServerSpec
 from ...config import nearest
 from ...errors import UserError
@@ -59,6 +60,7 @@ class Toolbox:
         self.server, self.listed = spec.name, tools
         self.tools = {tool.name: tool for tool in _bounded_tools(spec, tools)}
         self._checks: dict[str, tuple] = {}  # tool: its validator and its plain types
+        self._promises: dict[str, Any] = {}  # tool: the validator of its results
 
     @functools.cached_property
     def digest(self) -> str:  # see Pins below
@@ -83,6 +85,21 @@ class Toolbox:
         validator, plain = self._checks[tool]
         reason = argument_error(validator, arguments, plain)
         return f"{tool} was not called: {reason}" if reason else ""
+
+    def broken_promise(
+        self,
+        tool: str,  # its real name
+        structured: Any,  # the structured content of a result, or None
+        size: int,  # of the result, in bytes
+    ) -> str:  # one sentence, empty where it keeps the promise
+        "Return why a result is not what its tool's output schema promises."
+        schema = self.tools[tool].output_schema
+        if not schema or oversized(schema):
+            return ""
+        if tool not in self._promises:
+            self._promises[tool] = compile_schema(schema, closed=False)
+        reason = result_error(self._promises[tool], structured, size)
+        return f"the result of {tool} is not what its outputSchema promises: {reason}" if reason else ""
 
 # %% ../../../nbs/01_client/01_hardening/03_tools.ipynb #3b0108f4
 class PinError(UserError, ValueError):
