@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Collection, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -207,51 +207,42 @@ class ShardedPolicy(Policy):
 
         if self.engine is None:
             return super().load(tensors)  # not sharded yet
-        self.check_shapes(tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items()})
+        self.check_shapes(tensors, self.shapes())
         for name, p in self.trainable().items():
-            value = tensors[name].to(self.device)
-            safe_set_local_fp32_param(p, self.part(p, value.float()))
-            self._fill(p, value)
+            safe_set_local_fp32_param(p, self.part(p, tensors[name].to(self.device).float()))
+        self.write(tensors)
 
-    def keep_reference(
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        "Return the whole shape of every trained weight."
+        if self.engine is None:
+            return super().shapes()  # not sharded yet
+        return {name: tuple(p.ds_shape) for name, p in self.trainable().items()}
+
+    def parts(self) -> dict[str, Tensor]:
+        "Return this rank's part of every trained weight."
+        return {name: p.ds_tensor for name, p in self.trainable().items()}
+
+    def read(
         self,
-        kind: str = "auto",  # frozen | ema | auto (frozen); there is no adapter here
-    ):
-        "Keep this rank's part of the current weights as its part of the reference."
-        self.reference_moves = kind == "ema"
-        self._reference = {
-            name: p.ds_tensor.detach().clone() for name, p in self.trainable().items() if "value_head." not in name
-        }
-
-    def move_reference(
-        self,
-        mix: float,  # share of the current weights in the new reference
-    ):
-        "Make this rank's part of the reference `mix * current + (1 - mix) * reference`."
-        trained = self.trainable()
-        with torch.no_grad():
-            for name, kept in (self._reference or {}).items():
-                kept.lerp_(trained[name].ds_tensor, mix)
-
-    def reference_tensors(self) -> dict[str, Tensor]:
-        "Return this rank's share of the reference's weights, each gathered; all ranks must call it."
+        names: Collection[str],  # of trained weights
+    ) -> dict[str, Tensor]:
+        "Return this rank's share of these weights, each gathered, in the precision of a forward pass."
         mine = self.mine()
-        with self.reference():
-            return {
-                name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in self._reference
-            }
+        return {name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in names}
 
-    def load_reference(
+    def write(
         self,
-        tensors: dict[str, Tensor],  # of all ranks
+        tensors: dict[str, Tensor],  # whole, by name
     ):
-        "Load a reference's weights. Raises `PolicyError` if they do not fit the model."
-        self.check_shapes(
-            tensors, {name: tuple(p.ds_shape) for name, p in self.trainable().items() if name in self._reference}
-        )
-        with self.reference():
-            for name in self._reference:
-                self._fill(self.trainable()[name], tensors[name])
+        "Copy whole tensors into the ranks' parts of the weights that a forward pass uses."
+        import deepspeed
+
+        if self.engine is None:
+            return super().write(tensors)  # not sharded yet
+        for name, p in self.trainable().items():
+            if name in tensors:
+                with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad():
+                    p.copy_(tensors[name])
 
     def part(
         self,
@@ -264,23 +255,6 @@ class ShardedPolicy(Policy):
         return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(
             0, n * self.world.rank, n
         )
-
-    def _fill(self, p: nn.Parameter, value: Tensor):
-        "Write a whole tensor into the ranks' parts of a parameter."
-        import deepspeed
-
-        with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad():
-            p.copy_(value)
-
-    def _exchange(self):
-        "Swap this rank's parts of the weights and of the reference."
-        trained = self.trainable()
-        for name, kept in self._reference.items():
-            trained[name].ds_tensor.data, self._reference[name] = kept, trained[name].ds_tensor.data
-
-    def weight_fingerprint(self) -> list[Tensor]:
-        "Copy the first 64 numbers of this rank's part of every trained weight."
-        return [p.ds_tensor.detach().flatten()[:64].clone() for p in self.trainable().values()]
 
     def publish(
         self,

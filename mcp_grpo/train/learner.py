@@ -20,6 +20,7 @@ from ..config import TrainConfig
 from ..model.attention import recomputing
 from ..model.parallel import World
 from ..model.policy import Policy
+from ..model.reference import Reference
 from ..model.tree import why_not
 from ..rollout.trajectory import Trajectory
 from .advantage import WITH_VALUES, advantages
@@ -89,14 +90,10 @@ class Pass:
         cfg: TrainConfig,  # loss, coefficients, precision
         temperature: float = 1.0,  # the sampler's
         world: World | None = None,  # processes that share the batch; None: this one alone
+        reference: Reference | None = None,  # of the KL term; None: the loss has none
     ):
-        self.policy, self.optimizer, self.cfg, self.temperature, self.world = (
-            policy,
-            optimizer,
-            cfg,
-            temperature,
-            world or World(),
-        )
+        self.policy, self.optimizer, self.reference = policy, optimizer, reference
+        self.cfg, self.temperature, self.world = cfg, temperature, world or World()
         self.loss = find_loss(cfg.loss, cfg.clip.low, cfg.clip.high, cfg.clip.dual)
         policy.autocast(cfg.autocast)  # raises if the setting is unknown
 
@@ -108,7 +105,7 @@ class Pass:
 
     def score_reference(self, batches: list[MicroBatch]):
         "Set the batch's logprobs under the reference."
-        with torch.no_grad(), self.policy.reference() as causal:
+        with torch.no_grad(), self.reference.swapped_in() as causal:
             for b in batches:
                 b.logp_ref = self.policy.run(lambda _, b=b: self.score(b, causal))[0]
 
@@ -264,7 +261,11 @@ class Learner:
         if advantage_kind(cfg) in WITH_VALUES:
             policy.add_value_head()
         self.optimizer = open_optimizer(policy, cfg)
-        self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world)
+        self.reference = None
+        if cfg.kl.weight:
+            warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # an adapter that is part of its reference
+            self.reference = Reference(policy, "frozen" if warmed else cfg.reference.kind)
+        self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world, self.reference)
         self.steps_done = 0
         policy.model.eval()  # no dropout: the ratio would not be 1
         reason = why_not(policy.model)
@@ -277,11 +278,6 @@ class Learner:
                 ),
                 stacklevel=2,
             )
-        if cfg.kl.weight:
-            kind = cfg.reference.kind
-            policy.keep_reference(
-                "frozen" if kind == "auto" and cfg.warmstart.steps else kind
-            )  # a warmed-up adapter is part of its reference
 
     def step(
         self,
@@ -359,6 +355,5 @@ class Learner:
         "Count the step and the new version of the weights; move the reference if it is due."
         self.steps_done += 1
         self.policy.version += 1
-        reference = self.cfg.reference
-        if reference.kind == "ema" and self.steps_done % reference.every == 0:
-            self.policy.move_reference(reference.mix)
+        if self.reference and self.reference.moves and self.steps_done % self.cfg.reference.every == 0:
+            self.reference.move(self.cfg.reference.mix)

@@ -185,7 +185,9 @@ class Trainer:
         )
         self.health = Health(cfg.train)
         found = (
-            load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world) if resume and folder else None
+            load_checkpoint(folder, policy, self.learner.optimizer, cfg.seed, self.world, self.learner.reference)
+            if resume and folder
+            else None
         )
         if found:
             self.learner.steps_done = policy.version = found.step
@@ -320,6 +322,13 @@ class Trainer:
         if due and all(done % n for n in periods) and done != self.steps:
             return
         save_checkpoint(
-            self.folder, done, self.policy, self.learner.optimizer, self.cfg.seed, cfg=self.cfg, world=self.world
+            self.folder,
+            done,
+            self.policy,
+            self.learner.optimizer,
+            self.cfg.seed,
+            cfg=self.cfg,
+            world=self.world,
+            reference=self.learner.reference,
         )
         self.steps_saved = done
