@@ -13,32 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from .client.pool import Pool, open_pool
-from mcp_grpo.config import (
-    Config,
-    ConfigError,
-    EvaluateConfig,
-    find_path,
-    load_config,
-    preset_path,
-    project_root,
-    read_config,
-    read_settings,
-    settle_data,
-)
+from .config import Config, ConfigError, EvaluateConfig, find_path, load_config, preset_path, project_root
+from .config import read_config, read_settings, settle_data
 from .files import check_writable
 from .env.offer import complete_tasks_sync
 from .env.scripted import POLICIES
-from mcp_grpo.observe.evaluate import (
-    Rounds,
-    choose,
-    endpoint_writer,
-    evaluate_text,
-    evaluation_sampling,
-    keep_evaluation,
-    kept_if_cut_off,
-    paired_rounds,
-    scripted_writer,
-)
+from .observe.evaluate import Rounds, choose, endpoint_writer, evaluate_text, evaluation_sampling
+from .observe.evaluate import keep_evaluation, kept_if_cut_off, paired_rounds, scripted_writer
 from .observe.track import run_overrides
 from .observe.view import Table, is_interactive, named_parts
 from .rollout.collect import collect_sync

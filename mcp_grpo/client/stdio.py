@@ -21,14 +21,8 @@ from mcp.shared.message import SessionMessage
 
 from .hardening.limits import MOST_VALUES, too_many_values
 from .spec import ServerSpec
-from mcp_grpo.client.hardening.fork_server import (
-    WARM,
-    ForkServer,
-    ForkServerError,
-    fork_server,
-    python_command,
-    start_environment,
-)
+from .hardening.fork_server import WARM, ForkServer, ForkServerError, fork_server, python_command
+from .hardening.fork_server import start_environment
 
 log = logging.getLogger(__name__)
 

@@ -31,14 +31,8 @@ from ..env.episode import Outcome, Step, play_turns
 from ..env.state import ToolEvent
 from ..files import check_writable
 from ..compare import open_evaluation, settle_sampling
-from mcp_grpo.observe.evaluate import (
-    Rounds,
-    TextPlayer,
-    endpoint_writer,
-    evaluation_sampling,
-    keep_evaluation,
-    kept_if_cut_off,
-)
+from ..observe.evaluate import Rounds, TextPlayer, endpoint_writer, evaluation_sampling, keep_evaluation
+from ..observe.evaluate import kept_if_cut_off
 from ..rollout.chat import Chat
 from ..rollout.collect import ModelPlayer, opening_ids
 from ..rollout.engine import Engine, Sampling

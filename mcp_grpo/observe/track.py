@@ -23,19 +23,8 @@ from typing import Any, Callable, Iterable, Iterator
 
 from filelock import FileLock, Timeout
 
-from mcp_grpo.config import (
-    TASK_FILES,
-    Config,
-    ConfigError,
-    changed_settings,
-    check_unchanged,
-    load_config,
-    nearest,
-    project_root,
-    read_config,
-    save_config,
-    settle_data,
-)
+from ..config import TASK_FILES, Config, ConfigError, changed_settings, check_unchanged, load_config, nearest
+from ..config import project_root, read_config, save_config, settle_data
 from ..files import check_writable, replace_file, writing
 from ..rollout.trajectory import Trajectory
 

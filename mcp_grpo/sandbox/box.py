@@ -14,16 +14,8 @@ from time import perf_counter
 
 from anyio.from_thread import start_blocking_portal
 
-from mcp_grpo.sandbox.walls import (
-    ARCHITECTURES,
-    KINDS,
-    Limits,
-    SandboxError,
-    bubblewrap_command,
-    library_folders,
-    package_paths,
-    readable_paths,
-)
+from .walls import ARCHITECTURES, KINDS, Limits, SandboxError, bubblewrap_command, library_folders
+from .walls import package_paths, readable_paths
 from .zygote import REPLY, REQUEST
 
 log = logging.getLogger(__name__)

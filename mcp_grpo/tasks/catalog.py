@@ -22,19 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 from ..config import ConfigError, explain
 from ..files import replace_file
 from ..env.episode import CUT
-from mcp_grpo.tasks.calls import (
-    CODES,
-    FOLDER_WORDS,
-    READING,
-    READING_LAST,
-    SEARCHING,
-    facts_of,
-    read_value,
-    refuses,
-    resolved,
-    singular,
-    words_of,
-)
+from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses
+from .calls import resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)

@@ -19,20 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from mcp_grpo.tasks.catalog import (
-    Catalog,
-    Changer,
-    Field,
-    Key,
-    Reader,
-    Seen,
-    Thing,
-    article,
-    one_of,
-    plural,
-    records_of,
-    whole_arguments,
-)
+from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, one_of, plural
+from .catalog import records_of, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
