@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['IDENTIFIERS', 'NAMES', 'Seen', 'inner_arguments', 'whole_arguments', 'flat', 'value_in', 'lists_in', 'plural',
-           'article', 'one_of', 'noun_of', 'key_of', 'kind_of', 'Field', 'Thing', 'Key', 'Reader', 'Changer', 'Catalog',
-           'needed_arguments', 'wanted_by', 'records_of', 'make_catalog', 'write_catalog', 'read_catalog']
+           'article', 'one_of', 'noun_of', 'key_of', 'is_somebody', 'kind_of', 'Field', 'Thing', 'Key', 'Reader',
+           'Changer', 'Link', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'relations_in', 'make_catalog',
+           'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
 import json
@@ -78,8 +79,22 @@ def _by_id(value: Any) -> bool:
     )
 
 
+_note = re.compile(r"([a-z]{3,}(?: [a-z]{3,})?)[: ] ?(\d+(?:\.\d+)?)|(in) ([A-Z][\w'-]+)")  # extension 101, in Porto
+
+
+def _noted(texts: list) -> dict[str, Any]:
+    "Return what short notes tell, by name: of `extension 101` and `in Porto` the extension and the place."
+    found = {}
+    for text in texts:
+        if isinstance(text, str) and (note := _note.fullmatch(text)):
+            value = note[4] or (float(note[2]) if "." in note[2] else int(note[2]))
+            found["place" if note[3] else note[1]] = value
+    return found
+
+
 def flat(record: dict, path: str = "") -> dict[str, Any]:
-    "Return the texts, numbers and truth values of a record by path; lists and tables are left out."
+    """Return the texts, numbers and truth values of a record by path, and what its short notes tell; other lists and
+    tables are left out."""
     found = {}
     for name, part in record.items():
         inner = f"{path}.{name}".removeprefix(".")
@@ -87,6 +102,8 @@ def flat(record: dict, path: str = "") -> dict[str, Any]:
             found |= {} if _by_id(part) else flat(part, inner)
         elif isinstance(part, (str, int, float)):
             found[inner] = part
+        elif isinstance(part, list):
+            found |= {f"{inner}.{label}": value for label, value in _noted(part).items()}
     return found
 
 
@@ -199,6 +216,8 @@ def plural(noun: str) -> str:
         return noun.removesuffix("person") + "people"
     if last in ("news", "information", "data", "series", "staff", "history"):
         return noun
+    if last in ("shelf", "half", "leaf", "knife", "life", "wife"):
+        return re.sub(r"fe?$", "ves", noun)
     if " of " in noun:
         return plural(noun.partition(" of ")[0]) + noun[noun.index(" of ") :]
     if re.search(r"[^aeiou]y$", noun):
@@ -243,12 +262,10 @@ def key_of(name: str, noun: str) -> tuple[str, str] | None:
     words = [word for word in words_of(name) if not word.isdigit()]
     if not words:
         return None
+    if words[-1] == "name" and set(words) & {"first", "last", "given", "family", "middle"}:
+        return None  # a part of a name does not identify anybody
     if words[-1] in NAMES | SEARCHING - {"text", "filter", "prefix", "phrase"}:
-        return (
-            " ".join(words[:-1])
-            if words[-1] in NAMES and words[:-1] and words[0] not in ("full", "first", "last")
-            else noun
-        ), "name"
+        return (" ".join(words[:-1]) if words[-1] in NAMES and words[:-1] and words[0] != "full" else noun), "name"
     if words[-1] in _WORLDWIDE:
         return _WORLDWIDE[words[-1]], "id"
     if words[-1] in IDENTIFIERS:
@@ -287,6 +304,11 @@ _QUANTITIES = set(
     ).split()
 )
 _day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
+
+
+def is_somebody(noun: str) -> bool:
+    "Return whether a noun stands for people."
+    return bool(_SOMEBODY & set(noun.lower().split()))
 
 
 def kind_of(path: str, values: list, noun: str) -> str:
@@ -413,6 +435,23 @@ class Changer(BaseModel):
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
 
+class Link(BaseModel):
+    """A list in the results of a reader that tells how its things are related, as a knowledge graph does:
+    `{"from": "Bo Kral", "relationType": "works_on", "to": "Tulip Fair"}`."""
+
+    model_config = ConfigDict(extra="forbid")
+    server: str
+    tool: str
+    items: str = Described(description="where the list stands in a result")
+    subject: str = Described(description="field that names the one who works on something")
+    verb: str = Described(description="field that says how they are related")
+    object: str = Described(description="field that names what the subject works on")
+
+    @property
+    def id(self) -> str:
+        return f"{self.server}.{self.tool}"
+
+
 class Catalog(BaseModel):
     "What things there are at some servers, what identifies them, and how they hang together."
 
@@ -420,6 +459,7 @@ class Catalog(BaseModel):
     things: list[Thing]
     readers: list[Reader]
     changers: list[Changer] = Described(default_factory=list)
+    links: list[Link] = Described(default_factory=list)
 
     def thing(self, noun: str) -> Thing:
         return next(thing for thing in self.things if thing.noun == noun)
@@ -450,7 +490,8 @@ class Catalog(BaseModel):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         "The pairs of tools of which the first gives an argument of the second."
-        return sorted({(reader.id, other.id) for reader in self.readers for _, other, _ in self.feeds(reader)})
+        fed = {(reader.id, other.id) for reader in self.readers for _, other, _ in self.feeds(reader)}
+        return sorted(fed | {(link.id, link.id) for link in self.links})
 
     def __str__(self) -> str:
         lines = []
@@ -466,6 +507,9 @@ class Catalog(BaseModel):
         lines += [
             f"{changer.server}.{changer.tool} changes something{_given(changer.takes)}, which {changer.shown_by} shows"
             for changer in self.changers
+        ]
+        lines += [
+            f"{link.id} tells how they are related: {link.subject}, {link.verb}, {link.object}" for link in self.links
         ]
         return "\n".join(lines)
 
@@ -605,6 +649,57 @@ def records_of(reader: Reader, call: Seen) -> list[dict]:
     ]
 
 
+def relations_in(link: Link, call: Seen, name: str) -> dict[tuple[str, bool], list[str]]:
+    "Return how a thing is related by a result: (the word for it, whether the thing is its subject) -> the others."
+    found = defaultdict(list)
+    for record in _at(value_in(call.content), link.items) or ():
+        for mine, other in ((link.subject, link.object), (link.object, link.subject)):
+            if str(record.get(mine)).casefold() == name.casefold():
+                found[str(record[link.verb]), mine == link.subject].append(str(record[other]))
+    return dict(found)
+
+
+_relation = re.compile(r"[a-z]+(?:[_ -][a-z]+){0,3}", re.I)
+
+
+def _links_of(reader: Reader, calls: list[Seen]) -> Iterator[Link]:
+    """Yield the lists in a reader's results whose records each hold the names of two of its things and a word for what
+    the first is to the second."""
+    if reader.key is None or reader.items is None:
+        return
+    names, lists = set(), defaultdict(list)
+    for call in calls:
+        for path, records in lists_in(value_in(call.content)):
+            if path == reader.items:
+                names |= {str(record[name]).casefold() for record in records for name in NAMES if name in record}
+            else:
+                lists[path] += records
+    for path, records in lists.items():
+        columns = {
+            field: [str(record.get(field)) for record in records]
+            for field in records[0]
+            if all(isinstance(record.get(field), str) for record in records)
+        }
+        ends = [
+            field
+            for field, texts in columns.items()
+            if sum(text.casefold() in names for text in texts) > 0.3 * len(texts)  # not all of them have been seen yet
+        ]
+        verbs = [
+            field
+            for field, texts in columns.items()
+            if field not in ends
+            and all(_relation.fullmatch(text) for text in texts)
+            and len(set(texts)) <= max(len(texts) // 2, 1)
+        ]
+        if len(ends) == 2 and len(verbs) == 1:
+            first = set(words_of(ends[1])) & {"from", "source", "subject", "head"}  # rarely, it stands behind the other
+            subject, object = reversed(ends) if first else ends
+            yield Link(
+                server=reader.server, tool=reader.tool, items=path, subject=subject, verb=verbs[0], object=object
+            )
+
+
 def make_catalog(
     tools: dict[str, dict[str, mcp_types.Tool]],  # server -> name -> tool, of those that only read
     seen: Iterable[Seen],  # calls that worked
@@ -683,7 +778,7 @@ def make_catalog(
             refers = key[0] if kind == "id" and key and key[0] != noun else ""
             found.append(Field(path=path, label=label, kind=kind, refers=refers))
         somebody = (
-            bool(_SOMEBODY & set(noun.split()))
+            is_somebody(noun)
             or not _SOMETHING & set(noun.split())
             and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
         )
@@ -693,7 +788,9 @@ def make_catalog(
             if words_of(field.path)[-1:] in (["ok"], ["success"]):
                 found = [other for other in found if other is not field]
         things.append(Thing(noun=noun, plural=plural(noun), person=somebody, fields=found))
-    return Catalog(things=things, readers=[reader for reader in readers if reader.gives in values])
+    readers = [reader for reader in readers if reader.gives in values]
+    links = [link for reader in readers for link in _links_of(reader, of_tool[reader.server, reader.tool])]
+    return Catalog(things=things, readers=readers, links=links)
 
 
 def _renamed(reader: Reader, noun: str) -> Reader:
@@ -726,7 +823,11 @@ def _label(path: str, noun: str) -> str:
     return _SPELT_OUT.get(" ".join(words), " ".join(words)) or path
 
 
-_SPELT_OUT = {"dob": "date of birth"}  # labels that a person would not use
+_SPELT_OUT = {
+    "dob": "date of birth",
+    "address 1": "street address",
+    "address 2": "second line of the address",
+}  # labels that a person would not use
 
 
 def _is_person(values: list) -> bool:

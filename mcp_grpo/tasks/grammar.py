@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COUNT_ALL', 'COUNT_BY', 'OF_WHOM', 'SUM', 'SUM_OF', 'LARGEST', 'SETTING', 'DEEDS', 'MAKE', 'MAKE_OF', 'MAKING', 'SET',
-           'Step', 'Phrase', 'Group', 'Phrases', 'Question', 'worded', 'said_as', 'field_forms', 'Grammar',
-           'argument_label']
+           'Step', 'Phrase', 'Group', 'Phrases', 'verb_forms', 'Question', 'worded', 'said_as', 'field_forms',
+           'Grammar', 'argument_label']
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d5ce5bee
 import dataclasses
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, one_of, plural
-from .catalog import records_of, whole_arguments
+from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, is_somebody, one_of
+from .catalog import plural, records_of, relations_in, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class Phrases:
         self.catalog = catalog
         self.calls = {(call.server, call.tool, json.dumps(call.params, sort_keys=True)): call for call in seen}
         self.names = self._names()
+        self.types = self._types()
 
     def _names(self) -> dict[tuple[str, str], set]:
         """Return for each (noun, name) the different ids that bear it, so that a name that two things share is not
@@ -162,6 +163,40 @@ class Phrases:
                                 str(record.get(ids[0])) if ids else json.dumps(record, sort_keys=True)
                             )
         return found
+
+    def _types(self) -> dict[str, str]:
+        "Return for each name what kind of thing bears it, where a field says so: the Tulip Fair is an event."
+        found = {}
+        for reader in self.catalog.readers if self.catalog.links else ():
+            fields = self.catalog.thing(reader.gives).fields
+            kinds = [field.path for field in fields if field.label in ("kind", "type")]
+            names = [field.path for field in fields if field.kind == "name"]
+            for call in self.calls_of(reader) if kinds and names else ():
+                for record in records_of(reader, call):
+                    found[str(record.get(names[0])).casefold()] = " ".join(words_of(str(record.get(kinds[0], ""))))
+        return found
+
+    def related(self, of: Phrase) -> Iterator[tuple[str, bool, list[str]]]:
+        """Yield how a thing is related to others that no earlier call names: the word for it, whether the thing is its
+        subject, the names of the others."""
+        name = next((of.record[field.path] for field in self._name_fields(of) if field.path in of.record), None)
+        for link in self.catalog.links if isinstance(name, str) else ():
+            if (link.server, link.tool) != (of.reader.server, of.reader.tool):
+                continue
+            told = "".join(self.call(step).content for step in of.steps[:-1]).casefold()
+            for (verb, subject), others in relations_in(link, self.call(of.steps[-1]), name).items():
+                known = {text.casefold() for text in of.stated}
+                if all(self.types.get(other.casefold()) for other in others) and not any(
+                    other.casefold() in told or other.casefold() in known for other in others
+                ):
+                    yield verb, subject, others
+
+    def _name_fields(self, of: Phrase) -> list[Field]:
+        return [field for field in self.catalog.thing(of.reader.gives).fields if field.kind == "name"]
+
+    def call(self, step: Step) -> Seen:
+        "Return the call that a step makes."
+        return self.calls[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
 
     def calls_of(self, reader: Reader) -> list[Seen]:
         "Return the calls of a reader whose result is whole and which give just the arguments it needs."
@@ -214,8 +249,10 @@ class Phrases:
                         continue
                 if len(found) != 1 or key.by == "id" and reader.items is not None:
                     continue
+                kind = self.types.get(given.casefold(), "")
+                named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind)) if kind else thing
                 yield Phrase(
-                    _called(thing, given, key.by)
+                    _called(named, given, key.by)
                     if key.by == "name" or key.thing == reader.gives
                     else _called(Thing(noun=key.thing, plural=""), given, "id"),
                     (_step_of(call),),
@@ -264,9 +301,7 @@ class Phrases:
                 or of.reader.items is not None
             ):
                 continue
-            call = self.calls[
-                of.steps[-1].server, of.steps[-1].tool, json.dumps(json.loads(of.steps[-1].params), sort_keys=True)
-            ]
+            call = self.call(of.steps[-1])
             if records := records_of(reader, call):
                 yield Group(
                     _belonging(of.texts, self.catalog.thing(reader.gives).plural),
@@ -333,6 +368,22 @@ class Phrases:
                 else _related(field.label, self.catalog.thing(reader.gives), of.texts)
             )
             yield Phrase(texts, (*of.steps, _step_of(call)), found[0], reader, of.stated, (*of.earlier, of.record))
+        for verb, subject, others in self.related(of):
+            if len(others) != 1:
+                continue
+            argument, _ = of.reader.key
+            params = whole_arguments(of.reader.fixed | {argument: others[0]})
+            call = self.calls.get((of.reader.server, of.reader.tool, json.dumps(params, sort_keys=True)))
+            names = [field.path for field in self._name_fields(of)]
+            found = [
+                record
+                for record in (records_of(of.reader, call) if call else ())
+                if any(record.get(path) == others[0] for path in names)
+            ]
+            texts = _standing_in(verb, subject, self.types[others[0].casefold()], of.texts)
+            if texts and len(found) == 1 and call.whole and _step_of(call) not in of.steps:
+                shown = of.record | {verb: others[0]}
+                yield Phrase(texts, (*of.steps, _step_of(call)), found[0], of.reader, of.stated, (*of.earlier, shown))
 
     def picks(self, group: Group) -> Iterator[Phrase]:
         """Yield the items of a list that can be told from the others: by name, by a value that no other has, as the
@@ -405,6 +456,44 @@ class Phrases:
             level = longer
 
 
+def verb_forms(relation: str) -> tuple[str, str]:
+    "Return a relation as a verb, for one and for several: of `held_at` these are `is held at` and `are held at`."
+    first, *rest = words_of(relation)
+    if first in ("is", "has") or rest[-1:] == ["of"] or first.endswith("ed") or first in _PARTICIPLES:
+        one, several = ("has", "have") if first == "has" else ("is", "are")
+        rest = rest if first in ("is", "has") else [first, *rest]
+        noun = rest[-1:] == ["of"] and not first.endswith("ed") and first not in ("is", "has", "part", *_PARTICIPLES)
+        words = " ".join(rest)
+        return f"{one} {article(words)} {words}" if noun else f"{one} {words}", f"{several} {words}"
+    several = one_of(first) if first.endswith("s") else first
+    one = first if first.endswith("s") else re.sub("ys$", "ies", first + "s")
+    return " ".join([one, *rest]), " ".join([several, *rest])
+
+
+_PARTICIPLES = {"held", "made", "built", "born", "written", "sold", "led", "run", "taught", "known", "kept"}
+
+
+def _standing_in(verb: str, subject: bool, kind: str, texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the ways to name what something is related to: whoever manages the Tulip Fair, the event that Bo works on.
+    No clause is put inside a clause ("the person the person Bo reports to reports to")."""
+    if subject and (role := _ROLE_OF.get(" ".join(words_of(verb)))):
+        forms = ("the {r} of {x}", "{s} {r}")
+    elif is_somebody(kind):
+        role = ""
+        forms = ("the person {x} {v}", "the one {x} {v}") if subject else ("whoever {v} {x}", "the one who {v} {x}")
+    else:
+        role, forms = "", (("the {k} that {x} {v}", "the {k} {x} {v}") if subject else ("the {k} that {v} {x}",))
+    return tuple(
+        form.format(x=x, s=_possessive(x), v=verb_forms(verb)[0], k=kind, r=role)
+        for x in texts
+        for form in forms
+        if role and "{x}" in form or _simple(x) or not subject and "{s}" not in form
+    )
+
+
+_ROLE_OF = {"reports to": "boss", "managed by": "manager", "owned by": "owner", "written by": "author"}
+
+
 def _step_of(call: Seen) -> Step:
     return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
 
@@ -453,7 +542,7 @@ def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     "Return the ways to name a thing whose id or name is known."
     if by == "name":
         return (
-            (value, value, f"{thing.noun} {value}")
+            (value, value, *(() if thing.noun == "person" else (f"{thing.noun} {value}",)))
             if thing.person
             else (value, f'"{value}"', f"the {thing.noun} {value}")
         )
@@ -525,7 +614,9 @@ _ASKED = {  # by the last word of a label; where the label of a person is asked 
     ),
     ("city", False): ("In which city is {x}?", "Which city is {x} in?", "Where is {x}?"),
     ("town", True): ("Which town does {x} live in?", "Where does {x} live?", "Which town is {x} from?"),
-    "country": ("Which country is {x} in?", "What country does {x} come from?", "Which country is {x} from?"),
+    ("country", True): ("Which country is {x} in?", "What country does {x} come from?", "Which country is {x} from?"),
+    ("country", False): ("Which country is {x} in?", "In which country is {x}?"),
+    "place": ("Where is {x}?", "In which place is {x}?"),
     "team": (
         "Which team is {x} in?",
         "What team does {x} belong to?",
@@ -733,6 +824,30 @@ LARGEST = (
     "Please look up the {n} with the {w} {f}.",
     "Who or what is the {n} with the {w} {f}?",
 )
+_WHO_DOES = (  # {v} is a verb, {x} its object
+    "{who} {v} {x}?",
+    "Do you know {who} {v} {x}?",
+    "Tell me {who} {v} {x}.",
+    "Can you tell me {who} {v} {x}?",
+    "I need to know {who} {v} {x}.",
+    "Please look up {who} {v} {x}.",
+    "Could you find out {who} {v} {x}?",
+    "I'd like to know {who} {v} {x}.",
+    "Please check {who} {v} {x}.",
+    "Remind me: {who} {v} {x}?",
+)
+_DOES_WHAT = (  # {x} is the subject of the verb; {d} are both as a question has them: does Bo Kral manage
+    "{who} {d}?",
+    "Quick question: {who} {d}?",
+    "Do you know {who} {x} {v}?",
+    "Tell me {who} {x} {v}.",
+    "Can you tell me {who} {x} {v}?",
+    "I need to know {who} {x} {v}.",
+    "Please look up {who} {x} {v}.",
+    "Could you find out {who} {x} {v}?",
+    "I'd like to know {who} {x} {v}.",
+    "Please check {who} {x} {v}.",
+)
 _IN_PLACE = (
     "How many {n} are there {x}?",
     "How many {n} are {x}?",
@@ -744,6 +859,18 @@ _IN_PLACE = (
     "Please check how many {n} are {x}.",
     "How many {n} do you see {x}?",
     "How many {n} do we have {x}?",
+)
+_LIST_IN_PLACE = (
+    "Which {n} are there {x}?",
+    "Which {n} are {x}?",
+    "List the {n} {x}.",
+    "Tell me which {n} there are {x}.",
+    "What {n} do you see {x}?",
+    "Can you list the {n} {x}?",
+    "I need to know which {n} there are {x}.",
+    "Please check which {n} are {x}.",
+    "Which {n} do we have {x}?",
+    "Name all {n} {x}.",
 )
 _EACH = (
     "What are the {fs} of {xs}?",
@@ -1071,6 +1198,8 @@ class Grammar:
         }
         for field in thing.fields:
             value = phrase.record.get(field.path)
+            if self.phrases.types and field.label in ("kind", "type"):
+                continue  # it is the noun by which the thing is named
             if field.label == "size" and _is_folder(phrase.record):
                 continue  # a folder's own entry, not what is in it
             if (
@@ -1120,6 +1249,7 @@ class Grammar:
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
+        yield from self.of_relations(phrase)
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
             yield self.ask(
@@ -1160,10 +1290,36 @@ class Grammar:
                     earlier=phrase.earlier,
                 )
 
+    def of_relations(self, phrase: Phrase) -> Iterator[Question]:
+        "Yield questions for what a thing is related to: who manages the Tulip Fair, which events Bo Kral works on."
+        for verb, subject, others in self.phrases.related(phrase):
+            kinds = {self.phrases.types[other.casefold()] for other in others}
+            if len(kinds) > 1 or len(others) > 6:
+                continue
+            [kind], several = kinds, len(others) > 1
+            x = self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
+            who = "who" if is_somebody(kind) else f"which {plural(kind) if several else kind}"
+            one, many = verb_forms(verb)
+            first, _, rest = one.partition(" ")
+            question = self.ask(
+                "list" if several else "field",
+                _DOES_WHAT if subject else _WHO_DOES,
+                phrase,
+                others,
+                f"{phrase.reader.gives}.{verb} {'>' if subject else '<'}",
+                x=x,
+                who=who,
+                v=one if subject or not several or who == "who" else many,
+                d=f"is {x} {rest}" if first == "is" else f"does {x} {many}",
+            )
+            yield replace(question, any_order=several)
+
     def whether(self, phrase: Phrase, thing: Thing, said: Callable[[], dict]) -> Iterator[Question]:
         "Yield questions to be answered by yes or no."
         for field in thing.fields:
             value = phrase.record.get(field.path)
+            if self.phrases.types and field.label in ("kind", "type"):
+                continue
             if field.kind == "flag" and isinstance(value, bool):
                 yield self.ask(
                     "whether",
@@ -1305,18 +1461,7 @@ class Grammar:
             yield replace(
                 self.ask(
                     "list",
-                    tuple(
-                        form.replace("How many {n} are there", "Which {n} are there")
-                        .replace("How many", "Which")
-                        .replace("Count", "List")
-                        .replace("count", "list")
-                        .replace("Which {n} there are", "which {n} there are")
-                        .replace("check Which", "check which")
-                        .replace("me Which", "me which")
-                        .replace("know Which", "know which")
-                        for form in _IN_PLACE
-                        if "number" not in form
-                    ),
+                    _LIST_IN_PLACE,
                     group,
                     [record[names.path] for record in group.records if names.path in record],
                     thing.noun,
@@ -1359,6 +1504,8 @@ class Grammar:
                 ),
             ):
                 record = best(group.records, key=lambda record: record[field.path])
+                if str(record[names.path]) in group.stated:
+                    continue  # the question would hold its answer
                 yield self.ask(
                     "extreme",
                     _EXTREME,

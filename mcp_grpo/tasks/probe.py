@@ -211,8 +211,6 @@ class Probe:
         found = {}
         for name, schema in needed_arguments(tool).items():
             key, last = wanted_by(name, schema, noun_of(tool.name, server)), _last_name(name)
-            if set(words_of(last)) & {"first", "last", "given", "family"}:
-                key = None  # a first and a last name belong to one record, see `of_one_record`
             given = (
                 self.seeds.get(f"{tool.name}.{last}")
                 or self.seeds.get(last)
