@@ -6,13 +6,27 @@
 __all__ = ['app', 'Servers', 'Tasks', 'Settings', 'Mode', 'Model', 'serve', 'command', 'say', 'tasks', 'check', 'train',
            'warmstart', 'report', 'evaluate', 'show', 'compare', 'call', 'doctor']
 
+# %% ../nbs/12_cli.ipynb #81fafccb
+import os
+import signal
+import sys
+
+
+def _leave(*_) -> None:
+    "End at once: while modules load, an interrupt would be a traceback, or vanish in a callback of theirs."
+    os.write(2, b"interrupted\n")
+    os._exit(130)
+
+
+_is_program = __name__ == "__main__" or os.path.basename(sys.argv[0]) == "mcp-grpo"
+if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _leave)
+
 # %% ../nbs/12_cli.ipynb #efa385ad
 import functools
 import json
 import logging
 import math
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from datetime import datetime
@@ -43,6 +57,8 @@ def _about():
     mcp-grpo compare  outputs/RUN                         did it get better?
     mcp-grpo report   outputs/RUN                         all of it on one page
     """
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # %% ../nbs/12_cli.ipynb #7f098c68
 def command(function: Callable) -> Callable:
@@ -204,6 +220,8 @@ def tasks(
             "name of a file of it."
         ) from None
     specs = from_mcp_servers(find_path(servers, "server file"))
+    if not specs:
+        raise ConfigError(f"{servers} holds no server: add one to its mcpServers.")
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in specs]:
         raise ConfigError(f"--only: there is no server {unknown[0]!r} in {servers}; there are {', '.join(specs)}.")

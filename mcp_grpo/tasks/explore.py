@@ -414,7 +414,7 @@ def write_explored(
     say: Callable[[str], None] = print,  # receives a line now and then
 ) -> Explored:
     "Explore servers and write what was found. Raises `ConfigError` if nothing can be learnt there."
-    names, seeds, folder = servers or list(pool.specs), _read_seeds(seeds or {}), Path(out)
+    names, seeds, folder = servers or list(pool.specs), _read_seeds({} if seeds is None else seeds), Path(out)
     check_writable(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
