@@ -287,7 +287,7 @@ class ShardedPolicy(Policy):
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
 
-# %% ../../nbs/06_model/04_parallel.ipynb #7e55b886
+
 def open_sharded(
     cfg: Config,
     plan: Plan,  # of this run, for this machine

@@ -77,7 +77,7 @@ class Slot(NamedTuple):
     "The place of a message's content."
 
     message: int  # its index
-    json: int = 0  # how often the content is written as a JSON text
+    json: int = 0  # how many times the content is escaped as a JSON string
 
 
 class Data(str):
@@ -183,7 +183,9 @@ def render(
     )
     parts = re.split(f"{begin}(.*?){end}", text, flags=re.S)
     if begin in "".join(parts) or end in "".join(parts):
-        raise ChatError("the chat template takes the tools' texts apart: set rollout.tools_as to compact.")
+        raise ChatError(
+            "cannot locate the tool schemas in the rendered chat template: set rollout.tools_as to compact."
+        )
     pieces = []
     for i, part in enumerate(parts):
         pieces += [Data(part)] if i % 2 else _slots(part)
@@ -197,7 +199,7 @@ def render(
     return pieces
 
 # %% ../../nbs/07_rollout/01_chat.ipynb #c85ae776
-TODAY = datetime(2026, 1, 1)  # for templates that write a date
+TODAY = datetime(2026, 1, 1)  # the date in templates that write one
 _SAMPLE_TOOL = {
     "type": "function",
     "function": {
@@ -228,7 +230,7 @@ class Template:
         self.tokenizer, self.options = tokenizer, {"strftime_now": TODAY.strftime, **options}
         self.source = tokenizer.get_chat_template(
             tools=[_SAMPLE_TOOL]
-        )  # some tokenizers have a template of their own for tools
+        )  # some tokenizers have a separate template for tools
         self.added = {id for content, id in tokenizer.get_added_vocab().items() if not _is_blank(content)}
         self.plain = _plain_twin(tokenizer)
         self.markers = re.compile(
@@ -348,7 +350,9 @@ class Template:
             except ChatError:
                 continue
             return (head[1:], *rest)
-        head, *as_user = self.after(("user",))  # the template takes no tool messages: one user message, a result a line
+        head, *as_user = self.after(
+            ("user",)
+        )  # the template rejects tool messages: one user message, one result per line
         newline, rest = self.text_ids("\n"), []
         for piece in as_user:
             if not isinstance(piece, Slot):
@@ -379,7 +383,7 @@ class Template:
 
         first, again = before_answer(("user",), None), before_answer(("user", "assistant", "user"), None)
         if text(first) != text(again):
-            found.append("an earlier turn of the policy begins otherwise than it was sampled")
+            found.append("an earlier turn of the policy begins differently from how it was sampled")
         if (
             tools
             and text(before_answer(("user",), tools)) != text(before_answer(("user", "assistant", "user"), tools))
@@ -407,7 +411,7 @@ class Chat:
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
         tools_as: str = "auto",  # template, compact, prompt or auto, as in `rollout.tools_as`
-        form: str = "auto",  # how the policy writes calls: one of FORMS, or auto: as its template says
+        form: str = "auto",  # of the policy's calls: one of FORMS, or auto: the form of its template
         **options,  # for the template, e.g. enable_thinking=False
     ):
         self.template, self.tokenizer, self.tools_as = Template(tokenizer, **options), tokenizer, tools_as
@@ -468,7 +472,7 @@ class Chat:
     def parse(
         self,
         ids: list[int],  # of a turn, as sampled
-        truncated: bool = False,  # whether a limit on tokens cut it off
+        truncated: bool = False,  # whether a token limit cut it off
     ) -> Action:
         "Read the turn that the policy sampled. Never raises."
         return parse_turn(self.decode(ids), self.form, truncated)

@@ -46,7 +46,7 @@ def _cut_at_stop(
 class ModelPlayer:
     "Lets a model play an episode, and writes its turns and their results into a trajectory token by token."
 
-    episode: Episode  # started; tells which call is needed where one is written for the policy
+    episode: Episode  # started; determines the needed call where one is forced
     engine: Engine
     chat: Chat  # the policy's
     sampling: Sampling
@@ -54,7 +54,7 @@ class ModelPlayer:
     trajectory: Trajectory  # holds the prompt; grows turn by turn
     force_rate: float = 0.0  # share of the turns without a call that are replaced by the needed call
     turn: int = 0
-    full: bool = False  # what came of the last turn did not fit
+    full: bool = False  # whether the results of the last turn did not fit
 
     async def act(self) -> Action | None:
         "Sample a turn, or write the needed call in its place."
@@ -127,9 +127,9 @@ async def run_episode(
     key: tuple,  # (run, step, task_id, sample)
     group: int = 0,  # index of the task in its step
     max_tokens: int = 512,  # of the whole episode, prompt included
-    constrained: bool = False,  # every turn is held to a well-formed call or answer
+    constrained: bool = False,  # sample only well-formed calls or answers
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
-    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
+    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
 ) -> Trajectory:
     "Run one attempt at one task."
     episode = Episode(task, pool, weights)
@@ -185,7 +185,7 @@ async def _check_room(
         try:
             n = len(await opening_ids(task, pool, chat))
         except SessionError:
-            continue  # the episodes will say so
+            continue  # the episodes will report it
         if n >= max_tokens:
             raise ConfigError(
                 f"the prompt of task {task.task_id} has {n} tokens, and an episode may have {max_tokens}: raise "
@@ -209,18 +209,18 @@ async def collect(
     chat: Chat,  # the policy's
     sampling: Sampling,  # where it has no stop ids, the chat's are used
     *,
-    samples: int = 1,  # episodes a task, the size of a group
+    samples: int = 1,  # episodes per task, the size of a group
     run: str = "",  # names the run in the keys
     step: int = 0,  # of training
     max_tokens: int = 512,  # of a whole episode, prompt included
     seed: int = 0,  # seeds the noise, together with the keys
     rank: int = 0,  # of this process among those that share the episodes
-    ranks: int = 1,  # how many they are
-    at_once: int = 0,  # the most episodes under way; 0: all
-    constrained: bool = False,  # every turn is held to a well-formed call or answer; not for training
+    ranks: int = 1,  # number of these processes
+    at_once: int = 0,  # most concurrent episodes; 0: all
+    constrained: bool = False,  # sample only well-formed calls or answers; not for training
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
-    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from its own
-) -> list[list[Trajectory]]:  # a group for each task, with the episodes that this process played
+    weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
+) -> list[list[Trajectory]]:  # a group per task, with the episodes of this process
     """Run all episodes of a step concurrently, or as many as `at_once`, the engine and the servers allow; the next
     begins when one ends."""
     await _check_room(tasks, pool, chat, max_tokens)

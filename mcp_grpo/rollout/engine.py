@@ -26,12 +26,12 @@ class Sampling:
     "The parameters that sample one turn."
 
     temperature: float = 1.0  # >= 0; 0 takes the most likely token
-    max_new_tokens: int = 72  # >= 1; the most tokens of this turn
+    max_new_tokens: int = 72  # >= 1; most tokens of this turn
     stop_ids: tuple[int, ...] = ()  # sampling one of these ends the turn; the stop token is kept as its last
-    pattern: str = ""  # a regular expression that the turn has to match; for evaluation and warm start, by vLLM only
+    pattern: str = ""  # a regular expression that the turn must match; for evaluation and warm starts, only vLLM
     # > 0; above 1, tokens that the episode already holds become less likely (Keskar et al. 2019); for evaluation
     repetition_penalty: float = 1.0
-    stop: tuple[str, ...] = ()  # texts that end a turn; the collection cuts it after the first; for evaluation
+    stop: tuple[str, ...] = ()  # texts that end a turn, which is cut after the first of them; for evaluation
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
@@ -41,7 +41,7 @@ class Sampling:
                 f"repetition_penalty is {self.repetition_penalty}: give a finite number above 0, 1 for none."
             )
         if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a turn needs room for one token at least.")
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a turn needs at least one token.")
 
 # %% ../../nbs/07_rollout/02_engine.ipynb #1ed4423c
 @dataclass
@@ -49,7 +49,7 @@ class Completion:
     "One sampled turn."
 
     ids: list[int]  # as sampled, including the stop token
-    logprobs: list[float]  # one a token, natural logarithm, <= 0
+    logprobs: list[float]  # one per token, natural logarithm, <= 0
     finish_reason: str  # "stop" (a stop token was sampled) | "length" (a token limit was reached)
     policy_version: int  # version of the weights that sampled the turn
 
@@ -75,8 +75,8 @@ class EngineError(UserError, RuntimeError):
 class Engine(Protocol):
     "A sampler of the policy's turns."
 
-    note: str  # for the log: which engine samples and why; may be empty
-    max_episodes: int  # whose keys and values it holds at once; more begin only when one of them ends; 0: no limit
+    note: str  # for the log: the engine and the reason for choosing it; may be empty
+    max_episodes: int  # most episodes whose keys and values it holds at once; 0: no limit
     shares_weights: bool  # whether it samples from the policy's own model object; if not, updates carry the weights
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
@@ -127,7 +127,7 @@ def open_engine(
 # %% ../../nbs/07_rollout/02_engine.ipynb #6a5c1a99
 def noise(
     key: Key,  # the turn's key; anything with a stable repr
-    n: int,  # how many numbers to draw
+    n: int,  # number of values
 ) -> np.ndarray:  # [n] float64 in [0, 1)
     "Return the uniform numbers that decide a turn's tokens; a longer request begins with the numbers of a shorter one."
     digest = blake2b(repr(key).encode(), digest_size=16).digest()

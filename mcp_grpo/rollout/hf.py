@@ -50,7 +50,7 @@ def sample(
     logits: torch.Tensor,  # [n, vocab] float32
     temperature: torch.Tensor,  # [n] float32, 0 for greedy
     uniforms: torch.Tensor,  # [n] float64 in [0, 1)
-    some_greedy: bool = True,  # whether any temperature may be 0; to ask a GPU would be to wait for it
+    some_greedy: bool = True,  # whether any temperature may be 0; checking it on a GPU would wait for the GPU
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [n] tokens; [n] their logprobs
     "Draw one token per row by inverse sampling, with its logprob under the distribution that it was drawn from."
     greedy = temperature == 0
@@ -64,7 +64,7 @@ def sample(
 
 def penalise(
     logits: torch.Tensor,  # [n, vocab]
-    # [n, longest] the tokens of each row's episode so far; a token may stand there more than once
+    # [n, longest] the tokens of each row's episode so far, repeated ones included
     history: torch.Tensor,
     penalty: torch.Tensor,  # [n] float32, 1 for none
 ) -> torch.Tensor:  # [n, vocab]
@@ -82,7 +82,7 @@ class Batch:
     slots: np.ndarray  # [n] slots that are fed, those with one token first
     begin: np.ndarray  # [n] first position fed
     end: np.ndarray  # [n] one past the last position fed
-    last: np.ndarray  # [m] indices in the flat row whose next token is wanted: the last tokens of slots fed completely
+    last: np.ndarray  # [m] indices in the flat row whose next token is sampled: the last tokens of complete slots
     sampled: np.ndarray  # [k >= m] slots that get a token: those m, then the slots that waited for one of them
     rows: np.ndarray | None  # [k] the row of the logits for each; None if k = m
     temperature: np.ndarray  # [k] float32
@@ -123,7 +123,7 @@ class ModelRunner:
 
         temperature, uniforms, rows, penalty, history = map(
             tensor, (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history)
-        )  # now: what is copied after the forward pass waits for it
+        )  # before the forward pass, because a later copy would wait for it
         logits = self.logits(feed, batch.last).to(home)
         if not len(batch.sampled):
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
@@ -134,7 +134,7 @@ class ModelRunner:
         tokens, logprobs = sample(logits, temperature, uniforms, bool((batch.temperature == 0).any()))
         tokens, logprobs = (
             torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()
-        )  # together, because a GPU is waited for at every copy
+        )  # together, because every copy waits for the GPU
         return tokens.astype(np.int64), logprobs.astype(np.float32)
 
 # %% ../../nbs/07_rollout/04_hf.ipynb #43f33e70
@@ -146,7 +146,7 @@ class Request:
         self.episode, self.cancelled = key[:-1], False
         self.version = 0  # of the weights when it was admitted
 
-# %% ../../nbs/07_rollout/04_hf.ipynb #70d5efd8
+
 class Scheduler:
     "Decides which tokens each forward pass feeds, and which turns end with it."
 
@@ -154,19 +154,17 @@ class Scheduler:
         self,
         cache: KVCache,  # whose prefixes it copies between slots
         vocab: int,  # size of the model's vocabulary
-        max_slots: int = 256,  # the most episodes whose keys and values are kept
-        chunk: int = 4096,  # the most tokens of pieces fed in one pass
+        max_slots: int = 256,  # most episodes whose keys and values are kept
+        chunk: int = 4096,  # most tokens of pieces fed in one pass
         stats: EngineStats | None = None,  # counters to increase; None: new ones
-        max_tokens: int = 4096,  # the most tokens of one episode
+        max_tokens: int = 4096,  # most tokens of one episode
     ):
         self.cache, self.max_slots, self.chunk, self.stats = cache, max_slots, chunk, stats or EngineStats()
         self.table, self.clock = SlotTable(max_slots, max_tokens), 0
         self.active: dict[Key, Request] = {}  # by episode: the turns being sampled
-        self.stop_rows, self.stops = (
-            {},
-            np.zeros((0, vocab), bool),
-        )  # stop ids -> row of `stops`; [rows, vocab] whether a token stops
-        self.prefix_key, self.prefix = None, None  # the last prefixes read together, kept for the next pass
+        self.stop_rows: dict[tuple[int, ...], int] = {}  # stop ids -> row of `stops`
+        self.stops = np.zeros((0, vocab), bool)  # [rows, vocab] whether a token ends the turn
+        self.prefix_key, self.prefix = None, None  # the last common prefixes, kept for the next pass
 
     def admit(self, requests: list[Request], version: int = 0) -> list[Request]:
         "Give each request a slot; return the requests for which there is none."
@@ -361,10 +359,10 @@ class HFEngine:
     def __init__(
         self,
         model,  # any causal LM with full attention
-        max_slots: int = 256,  # the most episodes whose keys and values are kept
-        max_tokens: int = 4096,  # the most tokens of one episode
-        deterministic: bool = True,  # a round waits for all announced episodes, so that a rerun repeats token for token
-        chunk: int = 4096,  # the most tokens of pieces fed in one pass
+        max_slots: int = 256,  # most episodes whose keys and values are kept
+        max_tokens: int = 4096,  # most tokens of one episode
+        deterministic: bool = True,  # rounds wait for all announced episodes, so that a rerun repeats token for token
+        chunk: int = 4096,  # most tokens of pieces fed in one pass
     ):
         if reason := partial_attention(model):
             raise PolicyError(
@@ -391,7 +389,7 @@ class HFEngine:
         self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters, self.max_tokens)
         self.runner = ModelRunner(self.model, cache)
         self.pending: set[Request] = set()  # all requests without a completion
-        self.waiting: list[Request] = []  # those of them that have no slot yet
+        self.waiting: list[Request] = []  # pending requests without a slot
         self.released: list[Key] = []  # episodes that are over, to be freed in the next round
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
@@ -406,7 +404,10 @@ class HFEngine:
         if not 1 <= n < self.max_tokens:
             raise ValueError(f"a prompt of {n} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
         if any(r.episode == key[:-1] for r in self.pending):
-            raise ValueError(f"the episode {key[:-1]} has a turn under way: one at a time, and a key for each episode.")
+            raise ValueError(
+                f"the episode {key[:-1]} already has a running turn: sample one turn at a time, with another key per "
+                "episode."
+            )
         sampling = replace(sampling, max_new_tokens=min(self.max_tokens - n, sampling.max_new_tokens))
         request = Request(prompt_ids, sampling, key, asyncio.get_running_loop().create_future())
         self.pending.add(request)
@@ -559,7 +560,7 @@ def open_hf(
         raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}.")
     dtype = sampling_dtype(cfg, plan, machine)
     if dtype not in ("model", plan.dtype) and policy.sampler is policy.model and not policy.quantized:
-        policy.sample_in(getattr(torch, dtype))  # products of a base of 4 bits have one precision
+        policy.sample_in(getattr(torch, dtype))  # the products of a 4-bit base have one precision
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if model.device.type == "cuda":
         slots = min(

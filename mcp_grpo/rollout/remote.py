@@ -49,15 +49,15 @@ _PLAIN = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
-}  # nothing but the temperature
-_SECONDS = 600.0  # of a request, in all; a turn may wait in a server's queue
+}  # the plain distribution, up to the temperature
+_SECONDS = 600.0  # for a whole request; a turn may wait in a server's queue
 _WAIT = httpx2.Timeout(_SECONDS, connect=10.0)
-_IDLE = 2.0  # seconds that a connection is kept for the next request; `vllm serve` closes it after 5
+_IDLE = 2.0  # seconds; an idle connection is kept for the next request; `vllm serve` closes it after 5
 _BROKEN = (
     httpx2.ReadError,
     httpx2.WriteError,
     httpx2.RemoteProtocolError,
-)  # the connection ended before the answer did
+)  # the connection ended before the answer
 
 
 class _Logprobs(BaseModel):
@@ -81,8 +81,8 @@ class Server:
 
     url: str
     reason: str = ""  # why it is left out; empty while it is used
-    running: int = 0  # turns that it samples
-    serves: str = ""  # the name of what is sampled from: an adapter, or the base model
+    running: int = 0  # number of running turns
+    serves: str = ""  # name of the sampled model: an adapter, or the base model
     model: str = ""  # the name of the base model
     rounding: float = math.nan  # the error of its first proof
 
@@ -167,9 +167,9 @@ class RemoteEngine:
         self,
         endpoints: list[str],  # addresses of the servers
         peft: dict | None = None,  # configuration of the adapter to come; None: all weights are trained
-        dtype: str = "float32",  # that the servers compute in
+        dtype: str = "float32",  # of the servers' computation
         max_tokens: int = 512,  # of an episode
-        folder: str | Path = "",  # which the servers see under the same path; empty: a temporary one
+        folder: str | Path = "",  # for weights, under the same path on the servers; empty: a temporary one
         seed: int = 0,
     ):
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in endpoints]
@@ -180,7 +180,7 @@ class RemoteEngine:
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.home: dict[Key, Server] = {}  # by episode: the server that holds its keys and values
-        self.running, self.busy_since = 0, 0.0  # turns under way; since when there are any
+        self.running, self.busy_since = 0, 0.0  # number of running turns; time since when there are any
         self.client, self.loop = None, None
         run_sync(self.look)
 
@@ -340,7 +340,7 @@ class RemoteEngine:
             with suppress(ServerError, ValueError):
                 await server.post(
                     client, "/v1/unload_lora_adapter", {"lora_name": old}
-                )  # a server that was restarted has no old one
+                )  # a restarted server has no old adapter
         return ""
 
     async def load(self, server: Server, folder: Path, kind: str) -> None:

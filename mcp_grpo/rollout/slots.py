@@ -24,16 +24,16 @@ class Feed:
     ids: torch.Tensor  # [tokens]
     positions: torch.Tensor  # [tokens] position of each token in its episode
     slots: torch.Tensor  # [tokens] the slot each token belongs to
-    decoding: int  # number of leading tokens that are rows of one token, with ascending slots
+    decoding: int  # number of leading tokens that are single-token rows, in ascending order of slots
     rows: int  # decoding attends over slots 0..rows-1
-    length: int  # and over this many positions
+    length: int  # number of positions that decoding attends over
     mask: torch.Tensor | None  # [rows, 1, 1, length] 0 where a decoding row may attend, -inf elsewhere
     pieces: list[tuple[int, int, int, int]]  # (slot, first position, begin, end); begin and end in the flat row
-    groups: "PrefixGroups | None" = None  # set where reading a common prefix once is faster
+    groups: "PrefixGroups | None" = None  # set if reading a common prefix once is faster
     layer: int = 0  # the layer that is attending
     masks: dict[int, torch.Tensor] = field(
         default_factory=dict
-    )  # of later pieces, by where they begin; made by the first layer
+    )  # of later pieces, by their begin; made by the first layer
 
     def piece_mask(
         self, begin: int, tokens: int, start: int, like: torch.Tensor
@@ -57,7 +57,7 @@ class Feed:
 def make_feed(
     ids: np.ndarray,  # [slots, capacity] the tokens of every slot
     slots: np.ndarray,  # slots to feed; those with one token first, ascending
-    begin: np.ndarray,  # first position to feed, one a slot
+    begin: np.ndarray,  # first position to feed, one per slot
     end: np.ndarray,  # one past the last position to feed
     device: torch.device | str = "cpu",  # the model's
 ) -> Feed:
@@ -90,7 +90,7 @@ def make_feed(
 
 # %% ../../nbs/07_rollout/03_slots.ipynb #3fc12763
 def decode_attention(
-    query: torch.Tensor,  # [n, heads, dim] one query a row
+    query: torch.Tensor,  # [n, heads, dim] one query per row
     keys: torch.Tensor,
     values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
@@ -100,7 +100,7 @@ def decode_attention(
     (n, heads, dim), kv = query.shape, keys.shape[1]
     k, v = keys[: feed.rows, :, : feed.length], values[: feed.rows, :, : feed.length]
     grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
-    if query.device.type == "cpu":  # with one query a row, two batched products are faster than the fused kernel
+    if query.device.type == "cpu":  # with one query per row, two batched products are faster than the fused kernel
         scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.mask
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:
@@ -245,10 +245,10 @@ class KVCache(Cache):
 
 
 def slots_within(
-    room: float,  # bytes
+    room: float,  # memory in bytes
     config,  # configuration of the text model
     dtype: torch.dtype,  # the model's
-    max_tokens: int,  # the most tokens of an episode
+    max_tokens: int,  # most tokens of an episode
 ) -> int:  # at least 1
     "Return how many slots fit into the memory; a cache that grows takes 1.5 times its size."
     cache = KVCache(config, dtype, "meta")
@@ -277,8 +277,8 @@ class SlotTable:
 
     def __init__(
         self,
-        max_slots: int = 256,  # doubling stops here
-        max_tokens: int = 4096,  # and here
+        max_slots: int = 256,  # limit of the number of slots
+        max_tokens: int = 4096,  # limit of the tokens per slot
     ):
         self.n, self.slots, self.capacity, self.most = 0, 0, 0, (max_slots, max_tokens)
         self.episodes: list[Key] = []  # by slot

@@ -22,7 +22,7 @@ from ..errors import UserError
 class TurnSpan:
     "The tokens of one turn, ids[start:end]."
 
-    start: int  # first token
+    start: int  # index of the first token
     end: int  # one past the last
     role: str  # "policy" (sampled) | "forced" (written for the policy) | "tool" (given)
     version: int = -1  # of the weights that sampled it; -1 if none did
