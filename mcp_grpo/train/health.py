@@ -24,30 +24,30 @@ from .loss import advantage_kind
 # %% ../../nbs/08_train/06_health.ipynb #232c0cff
 @dataclass(frozen=True)
 class Range:
-    "Where a number is healthy."
+    "The healthy range of a number."
 
     low: float
     high: float
-    steps: int  # so many steps in a row outside make a verdict
-    critical: int  # and so many stop the run; 0: never
+    steps: int  # steps in a row outside that make a verdict
+    critical: int  # steps in a row outside that stop the run; 0: never
 
 
 _RANGES: dict[str, Range] = {
     "invalid": Range(
         0.0, 0.05, 2, 3
-    ),  # share of the episodes without a reward, lost to the infrastructure or to a term that could not be scored
+    ),  # share of the episodes without a reward: the infrastructure failed, or a term could not be scored
     "skipped": Range(0.0, 0.0, 1, 3),  # passes without update, because something was not finite
     "weights_moved": Range(1e-9, 1.0, 3, 3),  # share of the trained weights that changed
     "tokens_with_advantage": Range(
         1.0, math.inf, 3, 10
-    ),  # that some step learns nothing from its rewards is no fault of the machinery
+    ),  # a step whose rewards are all equal is no fault of the machinery
     "groups_with_spread": Range(1.0, math.inf, 5, 0),  # groups whose rewards differ
-    "versions_behind": Range(0.0, 0.0, 1, 3),  # of the weights that sampled, to those that should have
-    "sampler_gap": Range(0.0, 0.05, 2, 3),  # nats a token between sampler and learner
-    "sampler_gap_max": Range(1e-9, math.inf, 3, 0),  # exactly 0: the sampler's logprobs are not its own
+    "versions_behind": Range(0.0, 0.0, 1, 3),  # of the sampler's weights, behind the current ones
+    "sampler_gap": Range(0.0, 0.05, 2, 3),  # nats per token between sampler and learner
+    "sampler_gap_max": Range(1e-9, math.inf, 3, 0),  # exactly 0: these are not the sampler's own logprobs
     "ratio_max": Range(0.0, 10.0, 2, 3),  # largest ratio, last pass
-    "kl": Range(-1.0, 1.0, 2, 3),  # nats a token to the reference
-    "entropy": Range(0.1, math.inf, 3, 0),  # as a share of the highest seen, while tasks still fail
+    "kl": Range(-1.0, 1.0, 2, 3),  # nats per token to the reference
+    "entropy": Range(0.1, math.inf, 3, 0),  # share of the highest so far, while tasks still fail
 }
 
 # %% ../../nbs/08_train/06_health.ipynb #67f534d6
@@ -61,7 +61,7 @@ class Verdict:
 
     name: str  # such as policy_does_not_move
     cause: str  # such as learning_rate_zero
-    text: str  # what was seen and what to do
+    text: str  # what happened and what to do
     critical: bool = False  # the run stops
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def _why_not_moved(
     metrics: dict[str, float | None],  # of the step
     sampled: int,  # tokens that the policy sampled in valid episodes
 ) -> tuple[str, str]:  # cause, and what to do
-    "The cause of an update that changed nothing."
+    "Return the cause of an update that changed nothing."
     if not sampled:
         return "empty_mask", "no token is marked as sampled by the policy: look at the masks of the trajectories."
     if not metrics["lr"]:
@@ -118,7 +118,7 @@ def _why_not_finite(
     metrics: dict[str, float | None],  # of the step
     groups: list[list[Trajectory]],  # its episodes
 ) -> tuple[str, str]:  # cause, and what to do
-    "The cause of a skipped update."
+    "Return the cause of a skipped update."
     rewards = [t.outcome.reward for group in groups for t in group if t.outcome.reward is not None]
     if not all(map(math.isfinite, rewards)):
         return "reward", "a reward is not a finite number: look at the reward terms."
@@ -134,18 +134,18 @@ def _why_not_finite(
 
 # %% ../../nbs/08_train/06_health.ipynb #2d17fe4d
 class Health:
-    "Watches the steps of a run."
+    "Judge the steps of a run."
 
     def __init__(
         self,
         cfg: TrainConfig,  # passes
         window: int = 10,  # steps over which families are judged
-        enough: int = 100,  # episodes of a family within these steps before it is judged
+        enough: int = 100,  # episodes of a family within these steps, below which it is not judged
     ):
         self.cfg, self.enough = cfg, enough
         self.outside = Counter()  # number -> steps in a row outside its range
-        self.entropy = 0.0  # the highest seen
-        self.agreed = False  # sampler and learner, in some step
+        self.entropy = 0.0  # the highest so far
+        self.agreed = False  # whether sampler and learner agreed in some step
         self.families = deque(maxlen=window)  # of each step: family -> [episodes, successes]
 
     def check(
@@ -154,7 +154,7 @@ class Health:
         groups: list[list[Trajectory]],  # its episodes
         version: int | None = None,  # of the weights that should have sampled them; None: not checked
     ) -> list[Verdict]:
-        "The verdicts of a step."
+        "Return the verdicts of a step."
         played = [t for group in groups for t in group]
         valid = [t for t in played if t.outcome.reward is not None]
         found = [self.invalid(played, valid)]
@@ -177,10 +177,10 @@ class Health:
     def judge(
         self,
         number: str,  # a key of `_RANGES`
-        value: float | None,  # None: it is not known in this step, and nothing is counted
-        verdict: Verdict,  # what to say if it has been outside for long enough
+        value: float | None,  # None: unknown in this step, and nothing is counted
+        verdict: Verdict,  # returned if it has been outside for long enough
     ) -> Verdict | None:
-        "Count a step, and say the verdict if it is due."
+        "Count a step, and return the verdict if it is due."
         healthy = _RANGES[number]
         if value is None:
             return None
@@ -191,7 +191,7 @@ class Health:
         return Verdict(verdict.name, verdict.cause, verdict.text, bool(healthy.critical) and times >= healthy.critical)
 
     def invalid(self, played: list[Trajectory], valid: list[Trajectory]) -> Verdict | None:
-        "Too many episodes are lost to the infrastructure."
+        "Judge the share of episodes that the infrastructure lost."
         lost = [t.outcome.reason for t in played if t.outcome.reward is None]
         reason = Counter(lost).most_common(1)[0][0] if lost else ""
         text = (
@@ -205,7 +205,7 @@ class Health:
         )
 
     def finite(self, metrics: dict, groups: list[list[Trajectory]]) -> Verdict | None:
-        "Something is not a finite number, and the update was skipped."
+        "Judge whether updates were skipped because a number was not finite."
         cause, text = _why_not_finite(metrics, groups)
         return self.judge(
             "skipped",
@@ -214,7 +214,7 @@ class Health:
         )
 
     def moves(self, metrics: dict, sampled: int) -> Verdict | None:
-        "The weights do not change, or the policy does not change with them."
+        "Judge whether the weights change, and the policy with them."
         if metrics.get("skipped"):
             return None
         moved = metrics["weights_moved"]
@@ -236,7 +236,7 @@ class Health:
         return found or self.judge("weights_moved", 1.0 if without_advantages else moved, verdict)
 
     def spread(self, metrics: dict, valid: list[Trajectory]) -> Verdict | None:
-        "No group's rewards differ, and the advantage compares nothing else."
+        "Judge whether the rewards of some group differ, where the advantage compares nothing else."
         if advantage_kind(self.cfg) not in BY_EPISODE:
             return None
         share = sum(bool(t.outcome.success) for t in valid) / len(valid)
@@ -255,7 +255,7 @@ class Health:
         )
 
     def versions(self, valid: list[Trajectory], version: int | None) -> Verdict | None:
-        "Episodes were sampled by older weights."
+        "Judge whether episodes were sampled by older weights."
         if version is None:
             return None
         oldest = min((turn.version for t in valid for turn in t.turns if turn.role == "policy"), default=version)
@@ -268,7 +268,7 @@ class Health:
         )
 
     def agrees(self, metrics: dict) -> Verdict | None:
-        "Sampler and learner compute different logprobs for the same tokens."
+        "Judge whether sampler and learner compute the same logprobs for the same tokens."
         gap = metrics.get("sampler_gap")
         if metrics.get("sampler_gap_max") == 0 and metrics["tokens_sampled"] >= 100:
             text = (
@@ -276,13 +276,13 @@ class Health:
                 "between the two cannot be corrected."
             )
             return self.judge("sampler_gap_max", 0.0, Verdict("sampler_logprobs_unused", "not_recorded", text))
-        seen = f"sampler and learner differ by {gap or 0:.3f} nats a token"
+        seen = f"sampler and learner differ by {gap or 0:.3f} nats per token"
         stale = Verdict(
             "stale_sampler",
             "old_weights",
             (
-                f"{seen}, and agreed before the weights changed: the engine says that it has the new weights and "
-                "samples from older ones."
+                f"{seen}, and agreed before the weights changed: the engine reports the new weights and samples "
+                "from older ones."
             ),
         )
         drift = Verdict(
@@ -298,7 +298,7 @@ class Health:
         return verdict
 
     def ratio(self, metrics: dict) -> Verdict | None:
-        "A token's probability changed many times over within one step."
+        "Judge the largest change of a token's probability within one step."
         text = (
             f"a ratio reached {metrics.get('ratio_max') or math.inf:.3g} and {metrics.get('clip_fraction') or 0:.0%} "
             "of the tokens were clipped; lower train.lr or train.passes."
@@ -306,21 +306,21 @@ class Health:
         return self.judge("ratio_max", metrics.get("ratio_max"), Verdict("exploding_ratio", "update_too_large", text))
 
     def kl(self, metrics: dict) -> Verdict | None:
-        "The policy runs away from its reference."
+        "Judge the distance of the policy from its reference."
         text = (
-            f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats a token; raise train.kl or lower train.lr, "
-            "or the policy forgets its language."
+            f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats per token; raise train.kl or lower "
+            "train.lr, or the policy forgets its language."
         )
         return self.judge("kl", metrics.get("kl"), Verdict("kl_runaway", "update_too_large", text))
 
     def entropy_left(self, metrics: dict) -> Verdict | None:
-        "The policy says the same in every episode, and does not succeed with it."
+        "Judge whether the policy still varies, as long as it fails."
         now = metrics.get("entropy")
         if now is None:
             return None
         self.entropy = max(self.entropy, now)
         text = (
-            f"the entropy fell from {self.entropy:.3f} to {now:.3f} nats a token, and episodes still fail: raise "
+            f"the entropy fell from {self.entropy:.3f} to {now:.3f} nats per token, and episodes still fail: raise "
             "train.entropy or rollout.temperature, or lower train.lr."
         )
         solved = metrics["success"] is not None and metrics["success"] > 0.9
@@ -331,7 +331,7 @@ class Health:
         )
 
     def failing_families(self, valid: list[Trajectory]) -> list[Verdict]:
-        "Families of tasks that never succeed, while others do."
+        "Return the families of tasks that never succeed, while others do."
         now: dict[str, list[int]] = {}
         for t in valid:
             count = now.setdefault(t.family, [0, 0])
@@ -360,7 +360,7 @@ class Health:
             for family in failing
         ]
         if failing:
-            self.families.clear()  # so that it is not said again at every step
+            self.families.clear()  # so that the verdict is not repeated at every step
         return found
 
 # %% ../../nbs/08_train/06_health.ipynb #230fc0a0
@@ -368,7 +368,7 @@ def log_lines(
     metrics: dict[str, float | None],  # of the step, from the learner
     groups: list[list[Trajectory]],  # its episodes
 ) -> list[str]:
-    "The recorded logprobs and the ratios of the last pass, a line each."
+    "Render the recorded logprobs and the ratios of the last pass, one line each."
     recorded = [p for group in groups for t in group for p, sampled in zip(t.logprobs, t.sampled) if sampled]
     mean = sum(recorded) / max(len(recorded), 1)
     std = math.sqrt(sum((p - mean) ** 2 for p in recorded) / max(len(recorded), 1))
@@ -385,9 +385,9 @@ def log_lines(
 # %% ../../nbs/08_train/06_health.ipynb #ad4136a1
 @contextmanager
 def explain_oom(
-    doing: str,  # what goes on inside
+    doing: str,  # the work inside
 ) -> Iterator[None]:
-    "Inside, torch's error about memory becomes a `PolicyError` that says what to do."
+    "Turn torch's error about memory into a `PolicyError` that tells what to do."
     try:
         yield
     except torch.OutOfMemoryError as error:
