@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_STATEMENT', 'GRAMMAR', 'HEDGES', 'DECLINES', 'same_argument', 'written', 'leaves', 'readable', 'shows',
-           'same_answer', 'Context', 'gives', 'declines']
+           'same_answer', 'gives', 'declines']
 
 # %% ../../nbs/04_env/01_answers.ipynb #25e69cea
 import functools
@@ -207,7 +207,7 @@ def _parts(folded: str) -> Iterator[tuple[str, Any]]:
             case _:
                 yield kind, text
 
-# %% ../../nbs/04_env/01_answers.ipynb #f13b4514
+# %% ../../nbs/04_env/01_answers.ipynb #da4a5611
 GRAMMAR = frozenset(
     "a an the this that these it its here there that's here's it's is are was has have of at on in for from by as "
     "and with per your you me i i've we we've our "
@@ -231,7 +231,7 @@ _HEDGING_PAIRS = {
 }  # of words that are harmless alone
 _ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these asks
 
-
+# %% ../../nbs/04_env/01_answers.ipynb #f13b4514
 @dataclass(frozen=True)
 class Context:
     "What a text may hold beside the values."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_json', 'read_lines', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'termination_interrupts',
-           'versions', 'WandbRun', 'open_wandb']
+           'versions', 'open_wandb']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
 import importlib.metadata
@@ -393,7 +393,7 @@ class WandbRun:
         self.run.define_metric("*", step_metric="step")  # two rows a step: wandb's own count of rows is not the step
         self.log, self.close = self.run.log, self.run.finish  # as `RunLog` calls them
 
-
+# %% ../../nbs/09_observe/00_track.ipynb #b8a1f8ee
 def open_wandb(
     wanted: bool,  # whether a parameter asks for it
     cfg: Config,

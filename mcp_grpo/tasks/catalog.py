@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IDENTIFIERS', 'NAMES', 'Seen', 'inner_arguments', 'whole_arguments', 'flat', 'value_in', 'lists_in', 'plural',
            'article', 'one_of', 'noun_of', 'key_of', 'is_somebody', 'kind_of', 'Field', 'Thing', 'Key', 'Reader',
-           'Changer', 'Link', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'relations_in', 'make_catalog',
+           'Changer', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'relations_in', 'make_catalog',
            'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
@@ -434,7 +434,7 @@ class Changer(BaseModel):
         "Return whether a change may be asked for of what an argument identifies, by its record."
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
-
+# %% ../../nbs/05_tasks/02_catalog.ipynb #5b42b8a3
 class Link(BaseModel):
     """A list in the results of a reader that tells how its things are related, as a knowledge graph does:
     `{"from": "Bo Kral", "relationType": "works_on", "to": "Tulip Fair"}`."""
@@ -451,7 +451,7 @@ class Link(BaseModel):
     def id(self) -> str:
         return f"{self.server}.{self.tool}"
 
-
+# %% ../../nbs/05_tasks/02_catalog.ipynb #b7f0ed32
 class Catalog(BaseModel):
     "What things there are at some servers, what identifies them, and how they hang together."
 
