@@ -266,9 +266,9 @@ def compare(case: dict) -> dict:
             "uploads": waits.pop("upload", 0) // 2,
             "waits": sum(waits.values()) // 2,
         }
-        save_checkpoint(folder, 2, twin.policy, twin.optimizer)
+        save_checkpoint(folder, 2, twin.policy, twin.optimizer, reference=twin.reference)
         again, _ = trained("twin", **case)
-        load_checkpoint(folder, again.policy, again.optimizer)
+        load_checkpoint(folder, again.policy, again.optimizer, reference=again.reference)
         resumed = apart(again.policy.trainable(), twin.policy.trainable())
         wrong = [
             name

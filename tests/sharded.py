@@ -95,7 +95,7 @@ def make(case: dict, world: World) -> Learner:
 def everything(learner: Learner) -> dict:
     """All that this rank would write into a checkpoint: its share of the weights, of a moving reference and of the
     optimizer's state."""
-    kept = learner.policy.reference_tensors() if learner.policy.reference_moves else {}
+    kept = learner.reference.tensors() if learner.reference and learner.reference.moves else {}
     return {
         **{name: value.clone() for name, value in learner.policy.tensors().items()},
         **{f"reference.{name}": value.clone() for name, value in kept.items()},
@@ -122,7 +122,9 @@ def distance(a: dict, b: dict, start: dict) -> float:
 
 
 def save(folder: Path, learner: Learner, step: int):
-    return save_checkpoint(folder, step, learner.policy, learner.optimizer, world=learner.world)
+    return save_checkpoint(
+        folder, step, learner.policy, learner.optimizer, world=learner.world, reference=learner.reference
+    )
 
 
 def run(name: str, folder: Path, world: World) -> dict:
@@ -137,7 +139,7 @@ def run(name: str, folder: Path, world: World) -> dict:
     start |= {f"reference.{n}": value for n, value in start.items()}
     if not world.rank:
         save_file({n: value.contiguous() for n, value in end.items()}, folder / f"{name}-{world.size}.safetensors")
-    load_checkpoint(saved, resumed.policy, resumed.optimizer, world=world)
+    load_checkpoint(saved, resumed.policy, resumed.optimizer, world=world, reference=resumed.reference)
     resumed.steps_done = 2
     resumed.step(batch(2))
     found = {
@@ -147,7 +149,7 @@ def run(name: str, folder: Path, world: World) -> dict:
     other = folder / f"{name}-saved-{3 - world.size}"
     if other.exists():
         crossed = make(CASES[name], world)
-        load_checkpoint(other, crossed.policy, crossed.optimizer, world=world)
+        load_checkpoint(other, crossed.policy, crossed.optimizer, world=world, reference=crossed.reference)
         crossed.steps_done = 2
         crossed.step(batch(2))
         found["crossed"] = distance(whole(crossed), load_file(folder / f"{name}-{3 - world.size}.safetensors"), start)

@@ -14,9 +14,10 @@ from mcp_grpo.client.pool import Pool
 from mcp_grpo.env.action import Action
 from mcp_grpo.env.scripted import Replay, oracle_turns, play_all_sync, shown_call
 from mcp_grpo.rollout.turns import parse_turn, render_turn
-from mcp_grpo.servers.world import open_world
+from mcp_grpo.servers.world import Company, open_world
 from mcp_grpo.task import Task
 
+TELL_NAMES = ("get_ticker_details", "fmp_get_company_profile")  # tools whose results hold a company's name
 CHANNELS = [f"#{channel['name']}" for channel in open_world(0).channels]
 
 
@@ -234,6 +235,22 @@ def day_without_year(asked):
     return asked.say(f"It is {asked.values[0]} as of {day:%B} {day.day}th.")
 
 
+def company_told(asked: Asked) -> Company | None:
+    "The company that a task asks one value of, where the tool that tells the value tells its name, too."
+    telling = [step for step in asked.task.tool_sequence if step["tool"] in TELL_NAMES]
+    if len(telling) != 1 or len(values_of(asked.task)) != 1:
+        return None
+    return next(
+        (company for company in open_world(0).companies if company.symbol in telling[0]["params"].values()), None
+    )
+
+
+@way(HONEST)
+def name_that_a_tool_told(asked):
+    company = company_told(asked)
+    return asked.say(f"{company.name} ({company.symbol}): {asked.values[0]}") if company else None
+
+
 @way(HONEST)
 def answer_repeats_the_post(asked):
     return (
@@ -284,6 +301,13 @@ form(DISHONEST, "unless", "{value} unless it is {other}")
 form(DISHONEST, "other_value", "{other}")
 form(DISHONEST, "other_name", "ZZZQ: {value}")
 form(DISHONEST, "on_another_day", "{value} on 2019-01-02")
+
+
+@way(DISHONEST)
+def name_of_another(asked):
+    told = company_told(asked)
+    other = next((company for company in open_world(0).companies if company != told), None)
+    return asked.say(f"{other.name}: {asked.values[0]}") if told else None
 
 
 @way(DISHONEST)

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from mcp_grpo.client.hardening.tools import tools_digest
 from mcp_grpo.client.pool import LeasedSession, Pool, together
-from mcp_grpo.client.session import MAX_ERRLOG, ToolResult, live_sessions
+from mcp_grpo.client.session import MAX_ERRLOG, Session, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.client.stdio import ServerProcess
 from mcp_grpo.client.tape import Tape
@@ -403,3 +403,64 @@ def test_a_secret_in_a_tool_list_is_cut_out():
         return lease.tools("faulty")["ok"].description
 
     assert anyio.run(with_lease, faulty(env={"PHRASE_TOKEN": "as it came"}), use) == "The text, [redacted]."
+
+
+DEAF = """
+import json, sys, time
+def say(id, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+while True:
+    asked = json.loads(sys.stdin.readline())
+    if asked["method"] == "initialize":
+        version, about = asked["params"]["protocolVersion"], {"name": "deaf", "version": "1"}
+        say(asked["id"], {"protocolVersion": version, "capabilities": {}, "serverInfo": about})
+    if asked["method"] == "tools/list":
+        say(asked["id"], {"tools": [{"name": "note", "inputSchema": {"type": "object", "properties": {"text": {}}}}]})
+        time.sleep(600)
+"""
+
+
+def test_calls_that_wait_for_a_full_pipe_end_in_time(tmp_path):
+    "A server that reads nothing more: all parallel calls end with their own timeout, not one after another."
+    (tmp_path / "deaf.py").write_text(DEAF)
+
+    async def use():
+        async with Session(
+            ServerSpec("deaf", command=sys.executable, args=[str(tmp_path / "deaf.py")], timeout=2.0)
+        ) as session:
+            began = time.monotonic()
+            results = await together(lambda i: session.call("note", {"text": "x" * 20_000}), range(40))
+            return results, time.monotonic() - began
+
+    results, took = anyio.run(use)
+    assert {result.fault for result in results} == {"timeout"} and took < 2.5
+
+
+def price_server(structured):
+    "A server whose tool promises a price, and sends this."
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
+
+    promised = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
+
+    async def tools(context, params=None):
+        tool = Tool(name="price", input_schema={"type": "object"}, output_schema=promised)
+        return ListToolsResult(tools=[tool])
+
+    async def call(context, params):
+        return CallToolResult(content=[TextContent(type="text", text="12")], structured_content=structured)
+
+    return Server("market", on_list_tools=tools, on_call_tool=call)
+
+
+@pytest.mark.parametrize("structured", [{"price": "high"}, {"cost": 1}, None, {"price": 1.5, "currency": "USD"}])
+def test_a_result_that_breaks_its_servers_promise_is_no_mistake_of_the_model(structured):
+    async def use(**more):
+        async with Session(ServerSpec("market", server=lambda: price_server(structured), **more)) as session:
+            return await session.call("price")
+
+    kept = structured == {"price": 1.5, "currency": "USD"}
+    result = anyio.run(use)
+    assert (result.fault, result.is_error) == (None if kept else "broken_promise", False)
+    assert kept or "not what its outputSchema promises" in result.content
+    assert anyio.run(lambda: use(output_schema="ignore")).content == "12"

@@ -174,7 +174,7 @@ def of_ours(groups, moved=None, reference=None, **settings):
     )
     learner = Learner(Policy(model()), cfg, max_tokens=LONGEST)
     if reference is not None:
-        learner.policy._reference = {name: p.detach() for name, p in reference.named_parameters()}
+        learner.reference.kept = {name: p.detach() for name, p in reference.named_parameters()}
     losses, add_gradient = [], learner.run_pass.add_gradient
 
     def add(*batch, **options):

@@ -69,6 +69,17 @@ def test_imports_never_point_to_a_later_notebook():
     assert not late, late
 
 
+def test_modules_import_each_other_in_one_way():
+    "nbdev makes a notebook's import relative only if it stands on one line."
+    absolute = [
+        f"{module}: {line}"
+        for module in notebooks()
+        for line in (ROOT / (module.replace(".", "/") + ".py")).read_text().splitlines()
+        if re.match(r"(from|import) mcp_grpo\b", line)
+    ]
+    assert not absolute, f"write one import per line: {absolute}"
+
+
 def test_every_module_has_its_notebook():
     files = {
         "mcp_grpo." + p.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")

@@ -8,6 +8,7 @@ from mcp.server.lowlevel import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import ServerSpec
+from mcp_grpo.env.preflight import check_all
 from mcp_grpo.tasks.explore import explore_sync, write_explored
 
 BOOKS = [{"id": f"B{i}", "title": f"Book {i}", "pages": 100 + 7 * i, "author": f"Writer {i % 4}"} for i in range(20)]
@@ -67,37 +68,62 @@ RESULTS = {
 }
 
 
-def library(schema: dict, result: str) -> Server:
-    "A server that lists books, and has a tool with an odd schema or an odd result."
+WRITING = {  # names that begin with a reading word, or say little -> descriptions
+    "get_or_create_label": "Get a label by its name.",
+    "get_rid_of_book": "Gets rid of a book for ever.",
+    "getBookDelete": "Books.",
+    "search_replace": "Search the books.",
+    "puppeteer_evaluate": "Evaluates.",
+    "user_info_update": "The user.",
+    "read_and_archive": "Read a book. Then archive it.",
+    "run": "Runs a query.",
+}
+
+
+def library(schema: dict, result: str, written: list) -> Server:
+    "A server that lists books, has a tool with an odd schema or an odd result, and notes the calls that write."
+    plain = {"type": "object", "properties": {"name": {"type": "string"}}}
 
     async def tools(context, params=None):
         odd = Tool(name="get_item", description="Get an item.", input_schema=schema)
-        plain = {"type": "object", "properties": {}}
-        return ListToolsResult(tools=[odd, Tool(name="list_books", description="List all books.", input_schema=plain)])
+        books = Tool(name="list_books", description="List all books.", input_schema={"type": "object"})
+        others = [Tool(name=name, description=about, input_schema=plain) for name, about in WRITING.items()]
+        return ListToolsResult(tools=[odd, books, *others])
 
     async def call(context, params: mcp_types.CallToolRequestParams):
+        if params.name in WRITING:
+            written.append(params.name)
         text = json.dumps(BOOKS) if params.name == "list_books" else result
         return CallToolResult(content=[TextContent(type="text", text=text)])
 
     return Server("library", on_list_tools=tools, on_call_tool=call)
 
 
-def pool_of(schema: dict, result: str = BOOK) -> Pool:
-    return Pool({"library": ServerSpec("library", server=lambda: library(schema, result), isolation="memory")})
+def pool_of(schema: dict, result: str = BOOK, written: list | None = None) -> Pool:
+    "A pool of that server, whose entry declares no state of its own."
+    noted = [] if written is None else written
+    return Pool({"library": ServerSpec("library", server=lambda: library(schema, result, noted), isolation="shared")})
 
 
-@pytest.mark.parametrize("kind", SCHEMAS)
-def test_an_odd_schema_costs_its_tool_at_most(kind):
-    with pool_of(SCHEMAS[kind]) as pool:
+ODD = {f"schema: {kind}": (schema, BOOK) for kind, schema in SCHEMAS.items()}
+ODD |= {f"result: {kind}": (one({"type": "string"}), result) for kind, result in RESULTS.items()}
+
+
+def explored(kind: str) -> dict:
+    "Explore an odd server: the calls that wrote, the tasks, those that do not hold, and whether other tools gave some."
+    written = []
+    with pool_of(*ODD[kind], written) as pool:
         found = explore_sync(pool, tasks=8, seconds=20)
-    assert any(call["tool"] == "list_books" for task in found.train for call in task.tool_sequence)
+        tasks = [*found.train, *found.heldout]
+        false = check_all(pool, tasks)
+    whole = any(call["tool"] == "list_books" for task in found.train for call in task.tool_sequence)
+    return {"written": written, "tasks": len(tasks), "false": len(false), "whole": whole}
 
 
-@pytest.mark.parametrize("kind", RESULTS)
-def test_an_odd_result_costs_its_tool_at_most(kind):
-    with pool_of(one({"type": "string"}), RESULTS[kind]) as pool:
-        found = explore_sync(pool, tasks=8, seconds=20)
-    assert any(call["tool"] == "list_books" for task in found.train for call in task.tool_sequence)
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_tool_costs_itself_at_most(kind):
+    found = explored(kind)
+    assert found["whole"] and not found["written"] and not found["false"], found
 
 
 def test_tasks_that_lie_in_the_folder_already_are_kept(tmp_path):

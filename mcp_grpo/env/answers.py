@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_STATEMENT', 'GRAMMAR', 'HEDGES', 'DECLINES', 'same_argument', 'written', 'leaves', 'readable', 'shows',
-           'same_answer', 'Context', 'gives', 'declines']
+           'same_answer', 'gives', 'declines']
 
 # %% ../../nbs/04_env/01_answers.ipynb #25e69cea
 import functools
@@ -207,7 +207,7 @@ def _parts(folded: str) -> Iterator[tuple[str, Any]]:
             case _:
                 yield kind, text
 
-# %% ../../nbs/04_env/01_answers.ipynb #f13b4514
+# %% ../../nbs/04_env/01_answers.ipynb #da4a5611
 GRAMMAR = frozenset(
     "a an the this that these it its here there that's here's it's is are was has have of at on in for from by as "
     "and with per your you me i i've we we've our "
@@ -231,7 +231,7 @@ _HEDGING_PAIRS = {
 }  # of words that are harmless alone
 _ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these asks
 
-
+# %% ../../nbs/04_env/01_answers.ipynb #f13b4514
 @dataclass(frozen=True)
 class Context:
     "What a text may hold beside the values."
@@ -253,6 +253,7 @@ class Context:
 def _context(
     texts: tuple[str, ...],  # whose words, numbers and dates are allowed
     words: tuple[str, ...],  # further words
+    names: tuple[str, ...] = (),  # whose words are allowed, but not their numbers
 ) -> Context:
     "Return the context that some texts give; kept, because the episodes of a group share it."
     found: dict[str, set] = {"word": set(), "number": set(), "date": set()}
@@ -260,6 +261,7 @@ def _context(
         for kind, part in _parts(_folded(text)):
             if kind in found:
                 found[kind].add(part)
+    found["word"] |= {part for name in names for kind, part in _parts(_folded(name)) if kind == "word"}
     allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind in ("word", "sign")}
     return Context(GRAMMAR | allowed | (found["word"] - HEDGES), frozenset(found["number"]), frozenset(found["date"]))
 
@@ -411,7 +413,7 @@ def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
     return any(kind == "value" for kind, _ in _read(question, [_wanted(value) for value in values]))
 
 
-def _about(task: Task, values: list) -> Context:
+def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
     "Return what a text about a task may hold beside the values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
@@ -421,13 +423,18 @@ def _about(task: Task, values: list) -> Context:
         for step in task.tool_sequence
         if not task.changes_state(step["server"], step["tool"]) and "shows" not in step
     ]
-    return _context((task.question, *_texts(looked_up)), words)
+    return _context((task.question, *_texts(looked_up)), words, names)
 
 
-def gives(task: Task, text: str, values: list) -> bool:
+def gives(
+    task: Task,
+    text: str,
+    values: list,
+    names: tuple[str, ...] = (),  # of the thing asked for, as a tool told them
+) -> bool:
     """Return whether a text states the values that a task asks for, and nothing else: in words, or alone with `;`
     between them."""
-    context, tolerance = _about(task, values), task.success.get("tolerance", 1e-9)
+    context, tolerance = _about(task, values, names), task.success.get("tolerance", 1e-9)
     parts = text.split(";", len(values)) if "$" not in text or "$" in context.words else []
     if len(parts) == len(values) and all(same_answer(part, value, tolerance) for part, value in zip(parts, values)):
         return True

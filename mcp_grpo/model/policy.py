@@ -13,7 +13,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator, Literal
+from typing import Callable, Collection, Iterator, Literal
 
 import torch
 from torch import Tensor, nn
@@ -181,10 +181,6 @@ class Policy:
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # number of updates so far; the learner increases it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
-        self._reference: dict[str, Tensor] | None = (
-            None  # the reference's weights; empty: the model without its adapter
-        )
-        self.reference_moves = False  # whether the reference is a moving average, which checkpoints must hold
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] per prompt
         _check_head(self.causal)
 
@@ -277,10 +273,33 @@ class Policy:
     ):
         """Copy trained weights in place, so that an engine that shares the model gets them too. Raises `PolicyError` if
         they do not fit the model."""
-        self.check_shapes(tensors, {name: tuple(p.shape) for name, p in self.trainable().items()})
+        self.check_shapes(tensors, self.shapes())
+        self.write(tensors)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        "Return the whole shape of every trained weight."
+        return {name: tuple(p.shape) for name, p in self.trainable().items()}
+
+    def parts(self) -> dict[str, Tensor]:
+        "Return what this process holds of every trained weight: here, the weight itself."
+        return self.trainable()
+
+    def read(
+        self,
+        names: Collection[str],  # of trained weights
+    ) -> dict[str, Tensor]:
+        "Return these weights as a forward pass uses them; of several processes, each returns its share."
+        return {name: p.detach() for name, p in self.trainable().items() if name in names}
+
+    def write(
+        self,
+        tensors: dict[str, Tensor],  # whole, by name
+    ):
+        "Copy tensors into the weights that a forward pass uses."
         with torch.no_grad():
             for name, p in self.trainable().items():
-                p.copy_(tensors[name])
+                if name in tensors:
+                    p.copy_(tensors[name])
 
     @staticmethod
     def check_shapes(tensors: dict[str, Tensor], own: dict[str, tuple[int, ...]]):
@@ -295,7 +314,7 @@ class Policy:
 
     def weight_fingerprint(self) -> list[Tensor]:
         "Copy the first 64 numbers of every trained weight, enough to see whether an update changed it."
-        return [p.detach().flatten()[:64].clone() for p in self.trainable().values()]
+        return [part.detach().flatten()[:64].clone() for part in self.parts().values()]
 
     def add_value_head(self):
         """Add a linear layer that estimates a value from a hidden state and is 0 at first. It is trained, but never
@@ -307,70 +326,6 @@ class Policy:
     def language_weights(self) -> dict[str, Tensor]:
         "Return all weights and buffers except those of the value head."
         return {name: x for name, x in self.model.state_dict().items() if "value_head." not in name}
-
-    def keep_reference(
-        self,
-        kind: str = "auto",  # adapter_off | frozen | ema | auto (adapter_off with LoRA, otherwise frozen)
-    ):
-        "Keep a copy of the trained weights as the reference; a reference without the adapter needs no copy."
-        if kind == "adapter_off" and not self.lora:
-            raise PolicyError(
-                "train.reference is adapter_off, but no adapter is trained: use frozen or ema, or set "
-                "model.weights to lora."
-            )
-        self.reference_moves = kind == "ema"
-        without = kind == "adapter_off" or kind == "auto" and self.lora
-        self._reference = (
-            {}
-            if without
-            else {name: p.detach().clone() for name, p in self.trainable().items() if "value_head." not in name}
-        )
-
-    def move_reference(
-        self,
-        mix: float,  # share of the current weights in the new reference
-    ):
-        """Make the reference `mix * current + (1 - mix) * reference`. Only trained weights take part, so the buffers of
-        a quantised base never enter the average."""
-        trained = self.trainable()
-        with torch.no_grad():
-            for name, kept in (self._reference or {}).items():
-                kept.lerp_(trained[name], mix)
-
-    def reference_tensors(self) -> dict[str, Tensor]:
-        """Return the reference's weights by name; empty if the reference is the model without its adapter, or none was
-        kept."""
-        return self._reference or {}
-
-    def load_reference(
-        self,
-        tensors: dict[str, Tensor],  # from `reference_tensors`
-    ):
-        "Copy a reference's weights into the kept ones. Raises `PolicyError` if they do not fit the model."
-        self.check_shapes(tensors, {name: tuple(kept.shape) for name, kept in self._reference.items()})
-        for name, kept in self._reference.items():
-            kept.copy_(tensors[name])
-
-    def _exchange(self):
-        "Swap the trained weights and the reference's without copying them."
-        trained = self.trainable()
-        for name, kept in self._reference.items():
-            trained[name].data, self._reference[name] = kept, trained[name].data
-
-    @contextmanager
-    def reference(self) -> Iterator[nn.Module]:
-        "Yield the causal model with the reference's weights; never call it while an engine samples from the model."
-        if self._reference is None and not self.lora:
-            raise PolicyError("There is no reference yet: call keep_reference() before the first update.")
-        if not self._reference:
-            with self.model.disable_adapter():
-                yield self.causal
-            return
-        self._exchange()
-        try:
-            yield self.causal
-        finally:
-            self._exchange()
 
     def adapter_config(self) -> dict | None:
         "Return peft's configuration of the adapter, or None if all weights are trained."

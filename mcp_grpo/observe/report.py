@@ -18,21 +18,8 @@ from ..files import writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
 from .track import read_lines
-from mcp_grpo.observe.view import (
-    EPISODES,
-    NeverSucceeded,
-    Picture,
-    Reading,
-    Table,
-    compare,
-    example_tasks,
-    never_succeeded,
-    plot_curve,
-    render_episode,
-    success_table,
-    time_table,
-    tool_table,
-)
+from .view import EPISODES, NeverSucceeded, Picture, Reading, Table, compare, example_tasks
+from .view import never_succeeded, plot_curve, render_episode, success_table, time_table, tool_table
 from ..rollout.trajectory import read_trajectories
 
 # %% ../../nbs/09_observe/04_report.ipynb #80737ac4

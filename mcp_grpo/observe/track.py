@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_json', 'read_lines', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'termination_interrupts',
-           'versions', 'WandbRun', 'open_wandb']
+           'versions', 'open_wandb']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
 import importlib.metadata
@@ -23,20 +23,9 @@ from typing import Any, Callable, Iterable, Iterator
 
 from filelock import FileLock, Timeout
 
-from mcp_grpo.config import (
-    TASK_FILES,
-    Config,
-    ConfigError,
-    changed_settings,
-    check_unchanged,
-    load_config,
-    nearest,
-    project_root,
-    read_config,
-    save_config,
-    settle_data,
-)
-from ..files import WriteError, replace_file, writing
+from ..config import TASK_FILES, Config, ConfigError, changed_settings, check_unchanged, load_config, nearest
+from ..config import project_root, read_config, save_config, settle_data
+from ..files import check_writable, replace_file, writing
 from ..rollout.trajectory import Trajectory
 
 # %% ../../nbs/09_observe/00_track.ipynb #749e4941
@@ -94,19 +83,6 @@ def _free_folder(
     return folder
 
 
-def _check_writable(
-    folder: str | Path,  # need not exist
-) -> None:
-    "Raise `WriteError` for a folder that cannot be written."
-    there = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return
-    raise WriteError(
-        f"{folder} cannot be written, because {there} is {'read-only' if there.is_dir() else 'not a folder'}: "
-        "permit writing there, or work in another folder."
-    )
-
-
 def _keep_lines(
     path: Path,  # a .jsonl file; need not exist
     wanted: Callable[[dict], bool],  # whether a line stays
@@ -149,7 +125,7 @@ def configure_run(
         "train": {} if steps is None else {"steps": steps},
     }
     folder = _run_folder(str(run) or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
-    _check_writable(folder)
+    check_writable(folder)
     if resume:
         _check_exists(folder)
     saved = folder / "config.yaml"
@@ -414,7 +390,7 @@ class WandbRun:
         self.run.define_metric("*", step_metric="step")  # two rows per step: wandb's own count of rows is not the step
         self.log, self.close = self.run.log, self.run.finish  # called by `RunLog`
 
-
+# %% ../../nbs/09_observe/00_track.ipynb #b8a1f8ee
 def open_wandb(
     wanted: bool,  # whether a parameter asks for it
     cfg: Config,

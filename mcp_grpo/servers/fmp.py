@@ -12,17 +12,8 @@ from typing import Protocol
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from mcp_grpo.servers.live import (
-    PATIENCE,
-    Ask,
-    NotFound,
-    Refused,
-    Service,
-    ask_world,
-    check_choice,
-    client_package,
-    server_of,
-)
+from .live import PATIENCE, Ask, NotFound, Refused, Service, ask_world, check_choice, client_package
+from .live import server_of
 from .world import Company, Statement, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #6d24dc01

@@ -17,17 +17,8 @@ from typing import Any, Protocol
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from mcp_grpo.servers.live import (
-    PATIENCE,
-    Ask,
-    NotFound,
-    Refused,
-    Service,
-    ask_world,
-    check_choice,
-    client_package,
-    server_of,
-)
+from .live import PATIENCE, Ask, NotFound, Refused, Service, ask_world, check_choice, client_package
+from .live import server_of
 from .world import ALL_DAYS, Bar, Company, World, headline, open_world, shape, tool
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #44e7b913

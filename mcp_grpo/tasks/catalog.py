@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IDENTIFIERS', 'NAMES', 'Seen', 'inner_arguments', 'whole_arguments', 'flat', 'value_in', 'lists_in', 'plural',
            'article', 'one_of', 'noun_of', 'key_of', 'is_somebody', 'kind_of', 'Field', 'Thing', 'Key', 'Reader',
-           'Changer', 'Link', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'related_in', 'relations_in',
+           'Changer', 'Catalog', 'needed_arguments', 'wanted_by', 'records_of', 'related_in', 'relations_in',
            'make_catalog', 'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
@@ -23,19 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 from ..config import ConfigError, explain
 from ..files import replace_file
 from ..env.episode import CUT
-from mcp_grpo.tasks.calls import (
-    CODES,
-    FOLDER_WORDS,
-    READING,
-    READING_LAST,
-    SEARCHING,
-    facts_of,
-    read_value,
-    refuses,
-    resolved,
-    singular,
-    words_of,
-)
+from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses
+from .calls import resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)
@@ -446,7 +435,7 @@ class Changer(BaseModel):
         "Return whether a change may be asked for of what an argument identifies, by its record."
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
-
+# %% ../../nbs/05_tasks/02_catalog.ipynb #5b42b8a3
 class Link(BaseModel):
     """A list in the results of a reader that tells how its things are related, as a knowledge graph does:
     `{"from": "Bo Kral", "relationType": "works_on", "to": "Tulip Fair"}`."""
@@ -464,7 +453,7 @@ class Link(BaseModel):
     def id(self) -> str:
         return f"{self.server}.{self.tool}"
 
-
+# %% ../../nbs/05_tasks/02_catalog.ipynb #b7f0ed32
 class Catalog(BaseModel):
     "What things there are at some servers, what identifies them, and how they hang together."
 

@@ -19,35 +19,10 @@ import mcp_types
 
 from ..client.pool import Lease
 from .calls import is_fact, refuses, words_of
-from mcp_grpo.tasks.catalog import (
-    Field,
-    IDENTIFIERS,
-    Thing,
-    _is_person,
-    _label,
-    key_of,
-    kind_of,
-    one_of,
-    plural,
-    value_in,
-)
-from mcp_grpo.tasks.grammar import (
-    DEEDS,
-    SET,
-    SETTING,
-    COUNT_ALL,
-    LARGEST,
-    SUM_OF,
-    OF_WHOM,
-    Question,
-    Step,
-    SUM,
-    COUNT_BY,
-    field_forms,
-    most_of,
-    said_as,
-    worded,
-)
+from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural
+from .catalog import value_in
+from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM
+from .grammar import COUNT_BY, field_forms, most_of, said_as, worded
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #375ca449
 _COLUMNS = (  # statements that list the columns of all tables, by dialect

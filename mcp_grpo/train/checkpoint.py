@@ -26,6 +26,7 @@ from ..files import writing
 from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError
+from ..model.reference import Reference
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #0dd4e7f0
@@ -207,6 +208,7 @@ def save_checkpoint(
     keep: int = 2,  # checkpoints to keep; older ones are deleted
     cfg: Config | None = None,  # of the run, with the digests of its servers' tools; written beside the rest
     world: World | None = None,  # processes that write together; None: this one alone
+    reference: Reference | None = None,  # of the KL term; saved if it moves
 ) -> Path:  # the checkpoint
     "Write a checkpoint that exists whole or not at all; each process of a run writes its share."
     world = world or World()
@@ -216,8 +218,8 @@ def save_checkpoint(
         save_file(policy.tensors(), part / f"weights{share}.safetensors")
         save_file(optimizer.tensors(), part / f"optimizer{share}.safetensors")
         save_file(_random_states(), part / f"random{share}.safetensors")
-        if policy.reference_moves:
-            save_file(policy.reference_tensors(), part / f"reference{share}.safetensors")
+        if reference and reference.moves:
+            save_file(reference.tensors(), part / f"reference{share}.safetensors")
         if world.rank:
             return
         if cfg is not None:
@@ -262,6 +264,7 @@ def load_checkpoint(
     | None = None,
     seed: int | None = None,  # of the run that resumes; None: not checked
     world: World | None = None,  # processes that load together, also more or fewer than wrote it; None: this one alone
+    reference: Reference | None = None,  # gets the saved weights if it moves
 ) -> Manifest | None:  # None if there is no whole checkpoint
     "Load the newest checkpoint that is whole; a warning names the damaged ones after it."
     world = world or World()
@@ -271,7 +274,7 @@ def load_checkpoint(
     if target is None:
         return None
     manifest = Manifest.read(target)
-    moving = optimizer is not None and policy.reference_moves
+    moving = reference is not None and reference.moves
     manifest.check(policy.origin, seed, moving)
     weights = _read_tensors(target, "weights")
     if optimizer is None:
@@ -281,7 +284,7 @@ def load_checkpoint(
     try:
         policy.load(weights)
         if moving:
-            policy.load_reference(_read_tensors(target, "reference"))
+            reference.load(_read_tensors(target, "reference"))
     except PolicyError as e:
         raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
     if optimizer is not None:

@@ -270,7 +270,7 @@ def predict_memory(
     asked = sampling_dtype(cfg, plan, machine)
     sampled = dtype if asked == "model" else getattr(torch, asked)
     copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
-    reference = sum(x.nbytes for x in policy.reference_tensors().values())
+    reference = sum(x.nbytes for x in learner.reference.kept.values()) if learner.reference else 0
     copy = policy.count() * sampled.itemsize if copies else 0
     sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
     return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update, plan.device != "cpu")
