@@ -49,7 +49,6 @@ class Outcome:
     turns: int = 0  # policy turns taken
 
 # %% ../../nbs/04_env/06_episode.ipynb #2ddcea25
-_plain = re.compile("[a-z]+")
 CUT = "\n[cut: "  # begins the note under a result that is not shown whole
 
 
@@ -59,17 +58,12 @@ def cut_result(text: str, limit: int) -> str:
 
 
 def _in_shown_names(text: str, tool: OfferedTool) -> str:
-    """Return a refusal in the names the policy was shown. A plain word, such as ticker, becomes another plain word
-    anywhere; an identifier takes its place only in quotes, on a line of its own, or after "argument" or "parameter",
-    since elsewhere it would stand in a sentence for people."""
+    "Return a refusal in the names the policy was shown."
     shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
     shown = {real: name for real, name in shown.items() if real != name}
-    for real, name in shown.items():
-        place = rf"\b{re.escape(real)}\b"
-        if _plain.fullmatch(real) and not _plain.fullmatch(name):
-            place = rf"(?:(?<=['\"`]){real}(?=['\"`])|(?<=\bargument ){real}\b|(?<=\bparameter ){real}\b|(?m:^{real}$))"
-        text = re.sub(place, f"\0{real}\0", text)
-    return re.sub("\0(.*?)\0", lambda found: shown[found[1]], text)
+    if not shown:
+        return text
+    return re.sub(rf"\b(?:{'|'.join(map(re.escape, shown))})\b", lambda found: shown[found[0]], text)
 
 
 def state_text(result: ToolResult) -> str:
