@@ -65,5 +65,5 @@ LINES: dict[str, str] = {  # what went wrong -> what reproduces it; empty where 
     "a base of 4 bits with rollout.dtype": test("modes", "a_base_of_4_bits_is_sampled_in_its_own_precision"),
     "the scaler for float16": "nbs/08_train/03_optim.ipynb",
     "the doctor's isolation unproved where exploring proves it": "nbs/10_run/02_doctor.ipynb",
-    "an error's words rewritten by the renaming of tasks": "nbs/04_env/06_episode.ipynb",
+    "an error's words rewritten by the renaming of tasks": "",
 }
