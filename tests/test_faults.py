@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from mcp_grpo.client.hardening.tools import tools_digest
 from mcp_grpo.client.pool import LeasedSession, Pool, together
-from mcp_grpo.client.session import MAX_ERRLOG, Session, ToolResult, live_sessions
+from mcp_grpo.client.session import MAX_ERRLOG, Session, SessionError, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.client.stdio import ServerProcess
 from mcp_grpo.client.tape import Tape
@@ -464,3 +464,28 @@ def test_a_result_that_breaks_its_servers_promise_is_no_mistake_of_the_model(str
     assert (result.fault, result.is_error) == (None if kept else "broken_promise", False)
     assert kept or "not what its outputSchema promises" in result.content
     assert anyio.run(lambda: use(output_schema="ignore")).content == "12"
+
+
+VAST = """
+import json, sys
+def say(id, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        version, about = asked["params"]["protocolVersion"], {"name": "vast", "version": "1"}
+        say(asked["id"], {"protocolVersion": version, "capabilities": {}, "serverInfo": about})
+    if asked["method"] == "tools/list":
+        say(asked["id"], {"tools": [{"name": f"tool_{n}", "inputSchema": schema} for n in range(500)]})
+"""
+
+
+def test_a_list_of_tools_that_is_too_large_is_said_to_be(tmp_path):
+    (tmp_path / "vast.py").write_text(VAST)
+
+    async def use():
+        await Session(ServerSpec("vast", command=sys.executable, args=[str(tmp_path / "vast.py")])).open()
+
+    with pytest.raises(SessionError, match="a message of more than 30,000 values"):
+        anyio.run(use)

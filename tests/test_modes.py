@@ -1,15 +1,18 @@
 """The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over
 two processes."""
 
-import json, os, sys
+import json, math, os, sys
 
 import pytest
 import torch
 from conftest import ROOT, needs, run, train_command
 
+from mcp_grpo.aio import run_sync
 from mcp_grpo.config import load_config
 from mcp_grpo.model.policy import Machine, Plan, PolicyError, open_policy
 from mcp_grpo.plan import check_algorithm, plan_run
+from mcp_grpo.rollout.engine import Sampling
+from mcp_grpo.rollout.hf import open_hf
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -74,6 +77,17 @@ def test_a_base_of_4_bits_learns_and_is_exported_whole(tmp_path):
         "quantization_method",
     )
     assert (tmp_path / "adapter/adapter_model.safetensors").exists()
+
+
+def test_a_base_of_4_bits_is_sampled_in_its_own_precision():
+    "There is no copy of a quantized base in rollout.dtype: it has one precision, that of its products."
+    needs("bitsandbytes")
+    cfg = load_config("lora", "model.quantization=nf4,model.device=cpu,rollout.dtype=float16")
+    policy = open_policy(cfg, plan_run(cfg))
+    engine = open_hf(cfg, policy)
+    assert engine.model is policy.model is policy.sampler and policy.causal.is_quantized
+    completion = run_sync(engine.generate, [1, 2, 3], Sampling(max_new_tokens=4), ("run", 0, "task", 0, 0))
+    assert len(completion.ids) == len(completion.logprobs) > 0 and all(map(math.isfinite, completion.logprobs))
 
 
 def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_skip_what_is_not_finite_together(

@@ -588,6 +588,8 @@ class Session:
             error = error.exceptions[0]
         if timed_out:
             fault, reason = "timeout", f"no answer within {spec.start_timeout:g} s"
+        elif self._end[0] == "too_large":  # the error says only that the connection was closed
+            fault, reason = self._end
         elif error is not None:
             fault, reason = fault_of(error, spec.transport) or "transport", _said(error)
         else:

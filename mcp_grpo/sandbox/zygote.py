@@ -205,7 +205,7 @@ def main(
         walls = Walls(settings["kind"], settings["readable"], settings["listable"], settings["folder"], limits)
         walls.die_with_parent()
         fork = walls.fork
-    sys.argv = [""]
+    sys.argv = sys.orig_argv = [""]  # they hold paths of this machine
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then collects dead children
     gc.collect()
     gc.freeze()

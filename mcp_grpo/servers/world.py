@@ -664,7 +664,7 @@ def refuse(message: str) -> "CallToolResult":
 
 def fail(
     message: str,  # what happened, in one sentence for the log
-    fault: str = "transport",  # timeout | crash | rate_limit | transport | too_large
+    fault: str = "transport",  # one of `FAULTS` of client.session
     retry_after: float | None = None,  # seconds to wait before another try
 ) -> "CallToolResult":
     "Return a tool result that tells the client of a fault of the infrastructure."

@@ -96,11 +96,14 @@ def _finish(
 
 def _is_whole(
     target: Path,  # a folder made by `_commit`
+    parts: tuple[str, ...] = (),  # with each of which the name of a file has to begin
 ) -> bool:
-    "Return whether the manifest lists files, and all of them exist with their digests."
+    "Return whether the manifest lists files, those of all parts too, and all of them exist with their digests."
     try:
         files = json.loads((target / "manifest.json").read_text())["files"]
-        return bool(files) and all(_digest(target / name) == found for name, found in files.items())
+        if not files or any(not any(name.startswith(part) for name in files) for part in parts):
+            return False
+        return all(_digest(target / name) == found for name, found in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -149,6 +152,9 @@ class Manifest(BaseModel):
             )
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #d97cdd92
+_PARTS = ("weights", "optimizer", "random")  # of a checkpoint
+
+
 def checkpoints(
     folder: str | Path,  # of the run
 ) -> list[Path]:  # newest first
@@ -162,7 +168,7 @@ def _newest(
     "Return the newest checkpoint that is whole, and the damaged ones after it."
     damaged = []
     for path in checkpoints(folder):
-        if _is_whole(path):
+        if _is_whole(path, _PARTS):
             return path, damaged
         damaged.append(path)
     return None, damaged
@@ -228,7 +234,7 @@ def save_checkpoint(
             policy.save_adapter(part / "adapter")
 
     target = Path(folder) / f"step-{step:06d}"
-    if not world.rank and target.exists() and not _is_whole(target):
+    if not world.rank and target.exists() and not _is_whole(target, _PARTS):
         shutil.rmtree(target)  # damaged: the run resumed from an older checkpoint
     world.gather("removed")
     _commit(target, fill, dict(step=step, seed=seed, ranks=world.size, **policy.origin), world)
@@ -238,7 +244,7 @@ def save_checkpoint(
     for path in checkpoints(folder):
         if path >= target:
             continue  # a newer checkpoint can only be a damaged one
-        if len(kept) < keep and _is_whole(path):
+        if len(kept) < keep and _is_whole(path, _PARTS):
             kept.append(path)
         else:
             shutil.rmtree(path)  # damaged, or above `keep`
