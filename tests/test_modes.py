@@ -1,8 +1,10 @@
 """The modes: which are refused here and how, the specification's settings, a base of 4 bits, and weights spread over
 two processes."""
 
-import json, math, os, sys
+import json, math, os, subprocess, sys, time
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from conftest import ROOT, needs, run, train_command
@@ -112,3 +114,47 @@ def test_two_processes_change_the_weights_as_one_does_resume_what_it_saved_and_s
             "agree": True,
             "stood": [],
         }
+
+
+def renamed_tasks(folder: Path) -> list[str]:
+    "Settings for a few tasks whose servers have other names in the file than here, and for what they are here."
+    named = {"prices": "polygon", "chat": "slack", "company": "fmp"}
+    there = {here: name for name, here in named.items()}
+    for part, file in (("train", "train"), ("heldout", "validation")):
+        rows = json.loads((ROOT / f"data/processed/{file}.json").read_text())
+        for row in rows:
+            for call in row["reward_spec"]["ground_truth"]["tool_sequence"]:
+                call["server"] = there.get(call["server"], call["server"])
+            for tool in row["extra_info"].get("tools", ()):
+                tool["server"] = there.get(tool["server"], tool["server"])
+            check = row["reward_spec"]["ground_truth"].get("state_check")
+            if check:
+                check["server"] = there.get(check["server"], check["server"])
+        (folder / f"{part}.json").write_text(json.dumps(rows[::30]))
+    return [
+        f"data.heldout={folder / 'heldout.json'}",
+        "data.server_names={" + ", ".join(f"{name}: {here}" for name, here in named.items()) + "}",
+    ]
+
+
+def test_workers_read_renamed_servers_and_a_warm_start_that_is_the_whole_run_is_resumed_after_a_kill(tmp_path):
+    needs("deepspeed")
+    settings = [*renamed_tasks(tmp_path), "train.warmstart=6", "train.steps=0", "evaluate.tasks=2"]
+    given = {"mode": "full", "tasks": str(tmp_path / "train.json")}
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    job = subprocess.Popen(
+        train_command(tmp_path, given, settings), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+    )
+    log, out = tmp_path / "stdout", tmp_path / "outputs/test"
+    while job.poll() is None and not (log.exists() and "warm start    1/6" in log.read_text()):
+        time.sleep(0.1)
+    assert job.poll() is None, log.read_text()[-3000:]
+    for process in [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]:
+        process.kill()
+    job.wait()
+    assert not (out / "result.json").exists()
+    done = run(train_command(tmp_path, given | {"resume": True}, settings), tmp_path, env=environment)
+    assert done.returncode == 0, done.said[-3000:]
+    result = json.loads((out / "result.json").read_text())
+    assert (result["steps"], result["warmstart"]["steps"]) == (0, 6) and (out / "model").is_dir()
+    assert result["heldout"]["after"] == result["warmstart"]["heldout"]

@@ -164,8 +164,8 @@ def checkpoints(
 
 def _newest(
     folder: str | Path,  # of the run
-) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones after it
-    "Return the newest checkpoint that is whole, and the damaged ones after it."
+) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones that are newer
+    "Return the newest checkpoint that is whole, and the damaged ones that are newer."
     damaged = []
     for path in checkpoints(folder):
         if _is_whole(path, _PARTS):
