@@ -210,7 +210,7 @@ def sampling_bytes(
     machine: Machine,
     device: str,
 ) -> int:
-    "Compute the peak of the engine in a rollout of training; 0 for engines elsewhere."
+    "Return the most bytes that the engine takes while training samples; 0 for an engine on another machine."
     r = cfg.rollout
     if r.engine == "remote":
         return 0
