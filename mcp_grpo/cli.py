@@ -134,7 +134,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def say(line: object, file=None) -> None:
-    "Print a line with control characters written out; it may quote tools, models and files."
+    "Print a line with its control characters escaped, since it may quote tools, models and files."
     print(printable(str(line)), file=file, flush=True)
 
 

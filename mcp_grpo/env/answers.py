@@ -432,8 +432,8 @@ def gives(
     values: list,
     names: tuple[str, ...] = (),  # of the thing asked for, as a tool told them
 ) -> bool:
-    """Return whether a text states the values that a task asks for, and nothing else: in words, or alone with `;`
-    between them."""
+    """Return whether a text states all values that a task asks for and no others: in a sentence, or as a list with `;`
+    between the values."""
     context, tolerance = _about(task, values, names), task.success.get("tolerance", 1e-9)
     parts = text.split(";", len(values)) if "$" not in text or "$" in context.words else []
     if len(parts) == len(values) and all(same_answer(part, value, tolerance) for part, value in zip(parts, values)):

@@ -492,7 +492,7 @@ def _steady_zones() -> list[str]:
 
 
 class Found(NamedTuple):
-    "A part of a result."
+    "A value that a tool returned, and where it stood."
 
     value: Any
     call: int  # number of the call
