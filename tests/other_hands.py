@@ -59,11 +59,17 @@ LINES: dict[str, str] = {  # what went wrong -> what reproduces it; empty where 
     "a notice of ipykernel in a newcomer's first minute": test(
         "cli", "the_guides_commands_lead_from_a_server_to_a_policy"
     ),
-    "weight folders left by third-party tests": "",
-    "a warm start that is the whole run, in mode full, resumed": "",
-    "workers that read tasks with data.server_names": "",
+    "weight folders left by killed processes": "nbs/07_rollout/08_remote.ipynb",
+    "a warm start that is the whole run, in mode full, resumed": test(
+        "modes",
+        "workers_read_renamed_servers_and_a_warm_start_that_is_the_whole_run_is_resumed_after_a_kill",
+    ),
+    "workers that read tasks with data.server_names": test(
+        "modes",
+        "workers_read_renamed_servers_and_a_warm_start_that_is_the_whole_run_is_resumed_after_a_kill",
+    ),
     "a base of 4 bits with rollout.dtype": test("modes", "a_base_of_4_bits_is_sampled_in_its_own_precision"),
     "the scaler for float16": "nbs/08_train/03_optim.ipynb",
     "the doctor's isolation unproved where exploring proves it": "nbs/10_run/02_doctor.ipynb",
-    "an error's words rewritten by the renaming of tasks": "",
+    "an error's words rewritten by the renaming of tasks": "nbs/04_env/06_episode.ipynb",  # kept, with the reason
 }

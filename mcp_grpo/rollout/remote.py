@@ -23,6 +23,7 @@ from typing import Annotated
 
 import anyio
 import httpx2
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -157,6 +158,18 @@ class Server:
         }
 
 # %% ../../nbs/07_rollout/08_remote.ipynb #3d4c1ce2
+def _temporary_folder() -> tuple[Path, FileLock]:
+    """Make a folder for weights, with a lock that ends with this process, and remove those folders whose process was
+    killed before it could."""
+    for old in Path(tempfile.gettempdir()).glob("mcp-grpo-weights-*/.lock"):
+        with suppress(Timeout, OSError), FileLock(old, timeout=0):
+            shutil.rmtree(old.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="mcp-grpo-weights-"))
+    lock = FileLock(folder / ".lock")
+    lock.acquire(timeout=0)
+    return folder, lock
+
+
 class RemoteEngine:
     "`vllm serve` processes as an `Engine`; their weights are copies."
 
@@ -174,8 +187,10 @@ class RemoteEngine:
     ):
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in endpoints]
         self.peft, self.dtype, self.max_tokens, self.seed = peft, dtype, max_tokens, seed
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="mcp-grpo-weights-")).absolute()
-        if not folder:
+        if folder:
+            self.folder = Path(folder).absolute()
+        else:
+            self.folder, self.lock = _temporary_folder()
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
