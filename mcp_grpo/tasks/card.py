@@ -20,7 +20,7 @@ from ..task import Task
 
 # %% ../../nbs/05_tasks/12_card.ipynb #b75af340
 def base_rates(tasks: list[Task]) -> dict[str, float]:
-    "Family -> the share of its tasks that its most frequent answer would solve, the right calls given."
+    "Return family -> fraction of its tasks that its most frequent answer solves, given the right calls."
     answers: dict[str, Counter] = defaultdict(Counter)
     for task in tasks:
         answers[task.family or "none"][
@@ -30,7 +30,7 @@ def base_rates(tasks: list[Task]) -> dict[str, float]:
         family: round(counts.most_common(1)[0][1] / counts.total(), 4) for family, counts in sorted(answers.items())
     }
 
-
+# %% ../../nbs/05_tasks/12_card.ipynb #fe3d73d9
 class Card(BaseModel):
     "What a task file holds and how it was made."
 
@@ -56,15 +56,15 @@ class Card(BaseModel):
 
 # %% ../../nbs/05_tasks/12_card.ipynb #2e08ec62
 def card_of(
-    path: str | Path,  # the file of the tasks
-    tasks: list[Task],  # what it holds
+    path: str | Path,  # the task file
+    tasks: list[Task],  # the tasks of the file
     source: str,
     seed: int | None = None,
     dropped: dict[str, int] | None = None,
     spent: str = "",
     packages: tuple[str, ...] = ("mcp-grpo", "mcp", "pydantic"),
 ) -> Card:
-    "The card of a task file."
+    "Return the card of a task file."
 
     def counted(values) -> dict:
         return dict(sorted(Counter(values).items()))
@@ -96,7 +96,7 @@ def card_of(
 
 
 def _card_path(path: str | Path) -> Path:
-    "Where the card of a task file stands: `train.json` has `train.card.json`."
+    "Return the path of a task file's card: `train.json` has `train.card.json`."
     return Path(path).with_suffix(".card.json")
 
 
@@ -108,7 +108,7 @@ def write_card(path: str | Path, card: Card) -> Path:
 
 # %% ../../nbs/05_tasks/12_card.ipynb #2947a0e3
 def plot_card(card: Card):
-    "Bars of a card: families with their base rates, servers, calls, complexity."
+    "Draw the counts of a card as bars: families with their base rates, servers, calls, complexity."
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
