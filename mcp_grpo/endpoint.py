@@ -266,7 +266,7 @@ class Endpoint:
             RecursionError,
         ):  # HTML, say, or an object of another form
             raise EndpointError(
-                f"{s.model} replied without an answer; look at OPENAI_BASE_URL, which usually ends with /v1, and "
+                f"{s.model} sent a reply that holds no completion; look at OPENAI_BASE_URL, which usually ends with /v1, and "
                 "whether the endpoint serves this model."
             ) from None
         except self.openai.AuthenticationError:

@@ -77,7 +77,7 @@ def _free_folder(
     folder = Path(folder)
     if read_lines(folder / "metrics.jsonl") or (folder / "result.json").exists():
         raise ConfigError(
-            f"run: {folder.name!r} already holds a run; go on with it (mcp-grpo train --run {folder.name} "
+            f"run: {folder.name!r} already holds a run; resume it (mcp-grpo train --run {folder.name} "
             "--resume; with papermill -p resume True), choose another name, or remove its folder."
         )
     return folder

@@ -1881,7 +1881,7 @@ class Grammar:
         return " ".join(said + (["with " + " and ".join(rest)] if rest else [])), bool(first) and not whose
 
     def values_of(self, noun: str, argument: str) -> list:
-        "Return the observed values of a thing's field that has an argument's name."
+        "Return the values that results showed in those fields of a thing whose names match an argument's name."
         found = set()
         for reader in self.catalog.readers:
             if reader.gives != noun:

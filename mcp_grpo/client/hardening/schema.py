@@ -179,7 +179,7 @@ _ANNOTATIONS = {"title", "description", "default"}  # keywords without a constra
 
 @dataclass
 class PlainTypes:
-    "A schema that only lists arguments of simple types."
+    "A schema that gives the name and the simple type of each argument, and nothing else."
 
     types: dict[str, Any]  # argument: Python type or types
     required: set[str]
