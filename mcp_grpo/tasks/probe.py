@@ -365,7 +365,7 @@ class Probe:
         return found
 
     async def read(self, seconds: float) -> None:
-        "Call the tools that only read with all identifying values, until a round finds nothing new or the time is over."
+        "Call the tools that read with all known identifiers, until a round finds nothing new or the time is over."
         over = monotonic() + seconds
         async with AsyncExitStack() as stack:
             leases = {}
