@@ -266,8 +266,8 @@ class Endpoint:
             RecursionError,
         ):  # HTML, say, or an object of another form
             raise EndpointError(
-                f"{s.model} sent a reply that holds no completion; look at OPENAI_BASE_URL, which usually ends with /v1, "
-                "and whether the endpoint serves this model."
+                f"{s.model} sent a reply that holds no completion; look at OPENAI_BASE_URL, which usually ends with "
+                "/v1, and whether the endpoint serves this model."
             ) from None
         except self.openai.AuthenticationError:
             raise EndpointError("the endpoint does not accept the key; look at OPENAI_API_KEY.") from None
