@@ -171,7 +171,8 @@ class ServerFile:
         "Return which environment variable a placeholder asks for."
         if asked.startswith("input:"):
             name = asked.removeprefix("input:")
-            return _input_variable(name), self.inputs.get(name, {}).get("default")
+            default = self.inputs.get(name, {}).get("default")
+            return _input_variable(name), default if default is None else str(default)
         if match := re.fullmatch(r"(?:env:)?([^:]+?)(?::-(.*))?", asked, re.S):
             return match[1], match[2]
         raise SpecError(f"{where}: ${{{asked}}} is not understood; write its value there, or ${{env:NAME}}.")
@@ -273,6 +274,7 @@ def _shown(path: Path) -> str:
 
 def read_server_file(
     source: str | Path | dict,  # a file, or what is in it
+    may_be_empty: bool = False,  # whether a file without servers is in order, as the settings of an editor
 ) -> ServerFile:
     "Read the servers that a file describes, those left out that it disables."
     config, name, folder, gemini = source, "", "", False
@@ -283,18 +285,21 @@ def read_server_file(
         folder = str(place.parent if place.name in _SETTINGS_FOLDERS else place)
         gemini = place.name == ".gemini"
         if path.name == ".claude.json" and isinstance(config, dict):  # Claude Code's, with servers for each folder
-            here = (config.get("projects") or {}).get(os.getcwd()) or {}
-            config = {"mcpServers": (config.get("mcpServers") or {}) | (here.get("mcpServers") or {})}
+            projects = config.get("projects")
+            here = projects.get(os.getcwd()) if isinstance(projects, dict) else None
+            config = {"mcpServers": (_table(config) or {}) | (_table(here) or {})}
     if isinstance(config, dict) and isinstance(config.get("server"), dict) and _table(config) is None:
         config = config["server"]  # as the registry's interface wraps it
     if isinstance(config, dict) and _table(config) is None and ("packages" in config or "remotes" in config):
         return _from_registry(config, name, folder)
-    if not isinstance(table := _table(config), dict):
+    table = {} if may_be_empty and _table(config) is None else _table(config)
+    if not isinstance(table, dict):
         raise SpecError(
             f"{name or 'the server list'}: an object called mcpServers should hold the servers (in VS Code's file "
             "servers; a registry's server.json has packages or remotes instead)."
         )
-    inputs = [item for item in config.get("inputs") or [] if isinstance(item, dict) and "id" in item]
+    inputs = config.get("inputs") if isinstance(config, dict) else None
+    inputs = [item for item in inputs or [] if isinstance(item, dict) and isinstance(item.get("id"), str)]
     file = ServerFile(
         name,
         folder,
@@ -308,7 +313,10 @@ def read_server_file(
         if isinstance(entry, dict) and "settings" in entry and not entry.keys() & {"command", "url"}:
             _log.warning("%s: is started by an extension of Zed, and left out", file.where(key))
             continue
-        file.entries[str(key)] = _in_our_terms(entry, file.where(key), gemini)
+        try:
+            file.entries[str(key)] = _in_our_terms(entry, file.where(key), gemini)
+        except (AttributeError, TypeError) as e:
+            raise SpecError(f"{file.where(key)}: a value has the wrong type ({e}); correct it there.") from None
     return file
 
 # %% ../../nbs/01_client/00_server_files.ipynb #94c79cd9
