@@ -139,7 +139,8 @@ def say(line: object, file=None) -> None:
 
 
 Servers = Annotated[
-    str, Option(help="a JSON file with an mcpServers table, as desktop clients use it; empty: the embedded servers")
+    str,
+    Option(help="a file of servers as any client has it, or a registry's server.json; empty: the embedded servers"),
 ]
 Tasks = Annotated[
     str,
@@ -161,7 +162,7 @@ _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; 
 # %% ../nbs/12_cli.ipynb #91c015c9
 @command
 def tasks(
-    servers: Annotated[str, Option(help="a JSON file with an mcpServers table, as desktop clients use it")],
+    servers: Annotated[str, Option(help="a file of servers as any client has it, or a registry's server.json")],
     out: Annotated[str, Option(help="folder for train.json, validation.json, catalog.json and report.md")] = "tasks",
     only: Annotated[str, Option(help="names of the servers to explore, with commas between; empty: all")] = "",
     number: Annotated[int, Option(help="most tasks to learn from, per server", min=1)] = 240,
@@ -634,7 +635,15 @@ def call(
 
 @command
 def doctor(
-    servers: Servers = "",
+    servers: Annotated[
+        str,
+        Option(
+            help=(
+                "a file of servers as any client has it, or a registry's server.json; auto: find such files on this "
+                "computer, and start nothing; empty: the embedded servers"
+            )
+        ),
+    ] = "",
     tasks: Tasks = "",
     heldout: _Heldout = "",
     model: Model = "",
@@ -645,9 +654,12 @@ def doctor(
     memory, keys (by name only), disk, task files, servers with their tools and their measured isolation, the sandbox.
 
     To measure the isolation, every tool of a server is called that declares one in its entry (other than shared) or has
-    a {workdir}; of other servers no tool is called.
+    a {workdir}; of other servers no tool is called. With --servers auto no server is started: the server files of
+    Claude, Cursor, VS Code, Windsurf, Cline, Zed, Continue, Gemini CLI and Codex are looked for, and what they name is
+    shown without its secrets.
 
     \b
+    mcp-grpo doctor --servers auto
     mcp-grpo doctor --servers mcp.json --tasks tasks/
     mcp-grpo doctor --model Qwen/Qwen3-0.6B --mode lora --set rollout.max_tokens=2048,rollout.max_new_tokens=256
     """
@@ -655,10 +667,10 @@ def doctor(
     from mcp_grpo.doctor import examine, findings_table
     from mcp_grpo.observe.track import run_overrides
 
-    found = examine(
-        load_config(mode, run_overrides(servers, tasks, heldout, settings), model={"name": model} if model else {}),
-        project_root() / "outputs",
-    )
+    find_files = servers == "auto"
+    overrides = run_overrides("" if find_files else servers, tasks, heldout, settings)
+    cfg = load_config(mode, overrides, model={"name": model} if model else {})
+    found = examine(cfg, project_root() / "outputs", find_files)
     _show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
     say(f"{bad} problem{'s' * (bad != 1)} found." if bad else "No problem found.")

@@ -10,6 +10,8 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -17,12 +19,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 
 from .aio import run_sync
+from .client.hardening.secrets import is_secret_name, redact, server_secrets
 from .client.pool import Lease, Pool, Proof, open_pool, together
+from .client.server_files import ServerFile, SpecError, client_files, read_server_file
 from .client.session import SessionError
+from .client.spec import ServerSpec
 from .config import Config, ConfigError, find_path, settle_data
 from .errors import UserError
 from .observe.view import Table
@@ -35,7 +41,7 @@ from .tasks.probe import Probe
 class Finding:
     "The result of one check."
 
-    about: str  # packages | machine | memory | keys | data | servers | sandbox | disk
+    about: str  # packages | machine | memory | keys | data | servers | files | sandbox | disk
     name: str
     state: str  # "ok" | "note" (needed for some runs only) | "mend" (a problem)
     text: str  # the observation, and what to do about it
@@ -375,6 +381,7 @@ def _look_at_sandbox() -> Iterator[Finding]:
 def examine(
     cfg: Config,
     folder: str | Path,  # of the runs
+    find_files: bool = False,  # look for clients' server files instead of opening servers
 ) -> list[Finding]:
     "Make all checks."
     folder = Path(folder)
@@ -385,4 +392,54 @@ def examine(
         *_look_at_machine(cfg),
         *_look_at_memory(cfg),
     ]
-    return found + [*_look_at_data(cfg), *_look_at_servers(cfg, folder.parent), *_look_at_sandbox()]
+    servers = _look_at_client_files() if find_files else _look_at_servers(cfg, folder.parent)
+    return found + [*_look_at_data(cfg), *servers, *_look_at_sandbox()]
+
+# %% ../nbs/10_run/02_doctor.ipynb #40b0e5f1
+def _shown_word(before: str, word: str) -> str:
+    "Return a word of a command line as it may be shown; `before` is the word before it."
+    name, mark, value = word.partition(match[0] if (match := re.search("[=:]", word)) else "=")
+    if mark and is_secret_name(name) and "${" not in value:
+        return f"{name}{mark}[hidden]"
+    given = before.startswith("-") and is_secret_name(before) and not word.startswith(("-", "${"))
+    return "[hidden]" if given else word
+
+
+def _shown_way(entry: dict) -> str:
+    "Return the command or the address in the entry of a server, without what may be secret."
+    words = [str(word) for word in [entry.get("command", ""), *(entry.get("args") or [])]]
+    shown = " ".join(_shown_word(before, word) for before, word in zip(["", *words], words))
+    if url := str(entry.get("url") or ""):
+        parts = urlsplit(url)
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + " (SSE)" * entry.get("sse", False)
+    spec = ServerSpec("found", url=url) if url else ServerSpec("found", command="found", args=words)
+    return redact(shown, [secret for secret in server_secrets(spec, {}) if "${" not in secret])[:200]
+
+
+def _look_at_entry(client: str, file: ServerFile, name: str) -> Finding:
+    "Show one server that a client's file names."
+    try:
+        missing = [variable for variable, given in file.needed(name).items() if not given]
+        named = [variable for variable in file.needed(name) if variable not in missing]
+        text = _shown_way(file.entries[name])
+    except (SpecError, ValueError) as error:  # the second: an address that is none
+        return Finding("files", f"{client}, {name}", "note", str(error))
+    text += f"; it asks for {', '.join(named)}" * bool(named) + f"; set {', '.join(missing)} first" * bool(missing)
+    return Finding("files", f"{client}, {name}", "note" if missing else "ok", text)
+
+
+def _look_at_client_files() -> Iterator[Finding]:
+    "Find the server files of other clients on this computer, and show which servers they name."
+    found = client_files()
+    if not found:
+        yield Finding("files", "none", "note", "no client keeps a server file here: name yours with --servers FILE")
+    for client, path in found:
+        try:
+            file = read_server_file(path, may_be_empty=True)
+        except SpecError as error:
+            yield Finding("files", client, "note", str(error))
+            continue
+        count = len(file.entries)
+        opened = f"; to open them: mcp-grpo doctor --servers {shlex.quote(str(path))}" if count else ""
+        yield Finding("files", client, "ok", f"{path} names {count or 'no'} server{'s' * (count != 1)}{opened}")
+        yield from (_look_at_entry(client, file, name) for name in file.entries)

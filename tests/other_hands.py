@@ -48,7 +48,7 @@ LINES: dict[str, str] = {  # what went wrong -> what reproduces it; empty where 
         "terminal", "a_broken_file_of_episodes_is_named_in_a_sentence"
     ),
     "a half-written last line": test("terminal", "the_half_written_last_line_of_a_killed_run_is_left_out"),
-    "${input:key}, comments and a byte-order mark in a server file": "nbs/01_client/00_spec.ipynb",
+    "${input:key}, comments and a byte-order mark in a server file": "nbs/01_client/00_server_files.ipynb",
     "a manifest that leaves out the weights": "nbs/08_train/07_checkpoint.ipynb",
     "a list of tools too large for a message": test("faults", "a_list_of_tools_that_is_too_large_is_said_to_be"),
     "paths of the host in the sandbox's sys.orig_argv": "nbs/02_sandbox/02_box.ipynb",

@@ -17,6 +17,7 @@ from typing import Any
 import anyio, mcp_types
 from anyio.to_thread import run_sync as in_thread
 from mcp import Client, ClientSession
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner, aclose_shielded
@@ -479,6 +480,10 @@ class Session:
                 process_streams(self.process, self._lose) as streams,
             ):
                 yield streams
+        elif spec.sse:
+            client = lambda **_: http_client(spec, self.gate, self._end_stream)
+            async with sse_client(spec.url, httpx_client_factory=client) as streams:
+                yield streams
         else:
             async with (
                 http_client(spec, self.gate) as http,
@@ -513,6 +518,12 @@ class Session:
         self._stop.set()
         for scope in list(self._pending):
             scope.cancel()
+
+    def _end_stream(self, fault: str, reason: str) -> None:
+        "End a session over SSE, also while it opens."
+        self._lose(fault, reason)
+        if not self._ready.is_set():
+            self._scope.cancel()
 
     async def _request(self, tool: str, arguments: dict) -> tuple[ToolResult, int]:
         "Make one call, bounded in time; an exception becomes a result. The second is the size of the server's answer."
@@ -588,7 +599,7 @@ class Session:
             error = error.exceptions[0]
         if timed_out:
             fault, reason = "timeout", f"no answer within {spec.start_timeout:g} s"
-        elif self._end[0] == "too_large":  # the error says only that the connection was closed
+        elif self._end[0] == "too_large" or spec.sse and self._end[0]:  # the error says only that it was closed
             fault, reason = self._end
         elif error is not None:
             fault, reason = fault_of(error, spec.transport) or "transport", _said(error)

@@ -6,11 +6,11 @@
 __all__ = ['TOO_LARGE', 'NO_SESSION', 'FAULT_OF_CODE', 'http_client']
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #2fd996cc
-import asyncio, functools, json, logging, time, urllib.request
-from collections.abc import AsyncIterator, Iterator
+import asyncio, functools, json, logging, re, time, urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import anyio, httpx2, mcp_types
 
@@ -113,6 +113,7 @@ _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 # bytes that each character of a text takes as soon as one of them is far beyond ASCII; the SDK copies an event often
 _WIDEST = 4
 _PACE = 0.005  # seconds after each message of a server's own that comes in a stream
+_BEYOND = "a message of the server is beyond the limits"
 
 
 def _whole_events(data: bytearray, start: int) -> int:
@@ -162,7 +163,7 @@ class _BoundedEvents(httpx2.AsyncByteStream):
             else:
                 return
         if not self._error:
-            raise httpx2.ReadError("a message of the server is beyond the limits", request=self._response.request)
+            raise httpx2.ReadError(_BEYOND)
         yield b"event: message\ndata: " + self._error + b"\n\n"
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #2c39f4af
@@ -204,6 +205,37 @@ async def _bounded_response(response: httpx2.Response, request: httpx2.Request, 
         response.status_code, headers=headers, request=request, extensions=response.extensions, **body
     )
 
+# %% ../../../nbs/01_client/01_hardening/05_http.ipynb #91734aad
+_SSE_BYTES = 1_000_000  # of an event; the SDK's own limit is a little higher, and fixed
+_OnEnd = Callable[[str, str], None]  # takes fault and reason
+_ENDPOINT = re.compile(rb"(?m)^event: ?endpoint[\r\n]+data: ?(\S+)")
+
+
+class _SessionEvents(httpx2.AsyncByteStream):
+    "The event stream of a session over SSE, whose end is the end of the session."
+
+    def __init__(self, events: _BoundedEvents, url: str, on_end: _OnEnd):
+        self._events, self._url, self._on_end = events, url, on_end
+        self.aclose = events.aclose
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        fault, reason = "transport", "the server ended the stream of its answers"
+        try:
+            async for part in self._events:
+                if (named := _ENDPOINT.search(part)) and not self._own(named[1].decode(errors="replace")):
+                    reason = "its address for messages is not its own; the headers are not sent there"
+                    break
+                yield part
+        except httpx2.RequestError as error:
+            fault = "too_large" if str(error) == _BEYOND else fault
+            reason = str(error) or type(error).__name__
+        self._on_end(fault, reason)
+
+    def _own(self, address: str) -> bool:
+        "Return whether an address is at the origin of the server."
+        ours, theirs = urlsplit(self._url), urlsplit(urljoin(self._url, address))
+        return (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
+
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #50b7474f
 _ssl_context = functools.cache(httpx2.create_ssl_context)
 
@@ -229,14 +261,17 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self,
         spec: ServerSpec,  # gives `url`, `max_bytes`, `retries` and `timeout`
         gate: Gate,  # the server's; a refusal closes it for all callers
+        on_end: _OnEnd = lambda fault, reason: None,  # called when a session over SSE ends
     ):
         super().__init__(verify=_ssl_context(), proxy=_proxy(spec.url))
-        self._spec, self._gate = spec, gate
+        self._spec, self._gate, self._on_end = spec, gate, on_end
         self._notes: set[asyncio.Task] = set()  # on their way
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return a bounded response; a message that needs no answer is sent in the background, and a
         call always gets one."""
+        if request.method != "POST" and self._spec.sse:
+            return await self._listen(request)
         if request.method != "POST":
             return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
         if _wants_no_answer(request):
@@ -244,6 +279,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
                 self._notes.add(task := asyncio.get_running_loop().create_task(self._send_note(request)))
                 task.add_done_callback(self._notes.discard)
             return httpx2.Response(202, request=request)
+        if self._spec.sse:
+            return await self._deliver(request)
         try:
             return await self._answer(request)
         except httpx2.RequestError as error:
@@ -254,6 +291,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         "Return the bounded response to a message, or the error that replaces it."
         response = await self._send_until_accepted(request)
+        if isinstance(response, str):
+            return _error_response(request, _RATE_LIMITED, response)
         if refused := _no_answer(response, request):
             await response.aclose()
         else:
@@ -275,7 +314,43 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             await asyncio.wait(notes)
         await super().aclose()
 
-    async def _send_until_accepted(self, request: httpx2.Request) -> httpx2.Response:
+    async def _listen(self, request: httpx2.Request) -> httpx2.Response:
+        "Return the event stream of a session over SSE, which may be silent for as long as nobody asks."
+        request.extensions["timeout"]["read"] = None
+        response = await super().handle_async_request(request)
+        kind, status = response.headers.get("content-type", "").lower(), response.status_code
+        events = response.is_success and kind.startswith(_KINDS[1])
+        if not events and not 300 <= status < 400:
+            await response.aclose()
+            self._on_end("transport", f"status {status} with {kind or 'nothing'} in place of a stream of events")
+            return httpx2.Response(status, request=request)
+        response = await _bounded_response(response, request, min(self._spec.max_bytes, _SSE_BYTES))
+        if events:
+            response.stream = _SessionEvents(response.stream, self._spec.url, self._on_end)
+        return response
+
+    async def _deliver(self, request: httpx2.Request) -> httpx2.Response:
+        "Send a message whose answer comes in the event stream; if it is not taken, no answer can come."
+        fault, reason = "transport", ""
+        try:
+            with anyio.fail_after(0.9 * self._spec.timeout):  # the SDK sends one message after the other
+                response = await self._send_until_accepted(request)
+                if isinstance(response, str):
+                    fault, reason = "rate_limit", response
+                else:
+                    await response.aclose()
+                    reason = "" if response.is_success else f"a message was answered with status {response.status_code}"
+        except TimeoutError:
+            reason = "the server did not take a message in time"
+        except httpx2.RequestError as error:
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            self._on_end(fault, reason)
+        return httpx2.Response(202, request=request)
+
+    async def _send_until_accepted(
+        self, request: httpx2.Request
+    ) -> httpx2.Response | str:  # the second: how it was refused
         "Send a request again while the server refuses it and there is time."
         refused, until = 0, time.monotonic() + 0.9 * self._spec.timeout
         while True:
@@ -293,18 +368,18 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
                 await self._gate.turn()
             if limit.cancelled_caught:
                 break
-        return _error_response(
-            request, _RATE_LIMITED, f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s"
-        )
+        return f"refused {refused} times with status {response.status_code}, last for {wait:.3g} s"
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #a550ed61
 def http_client(
     spec: ServerSpec,  # of an HTTP server
     gate: Gate,  # the server's
-) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client`
+    on_end: _OnEnd = lambda fault, reason: None,  # called with fault and reason when a session over SSE ends
+) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client` or `sse_client`
     "Return an HTTP client that bounds every answer."
     library = logging.getLogger("httpx2")
     if library.level == logging.NOTSET:
         library.setLevel(logging.WARNING)
     timeout = httpx2.Timeout(30.0, read=max(300.0, 2 * spec.timeout))
-    return httpx2.AsyncClient(transport=GuardedTransport(spec, gate), headers=spec.headers or None, timeout=timeout)
+    transport = GuardedTransport(spec, gate, on_end)
+    return httpx2.AsyncClient(transport=transport, headers=spec.headers or None, timeout=timeout)
