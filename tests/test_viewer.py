@@ -1,7 +1,7 @@
 """The viewer as a person has it: the command that serves the page, and the page in a browser, with its keys, with
 texts that try to break it, and with more episodes than it could hold."""
 
-import contextlib, http.client, json, os, re, select, shutil, signal, subprocess, sys, threading, time
+import contextlib, http.client, json, os, re, select, shutil, signal, socket, subprocess, sys, threading, time
 from urllib.parse import urlsplit
 
 import pytest
@@ -322,6 +322,7 @@ def test_the_command_serves_the_run_until_it_is_interrupted(folder):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test in the background ignores it
     )
     try:
         address = command.stdout.readline().split()[0]
@@ -350,6 +351,15 @@ def test_the_command_serves_the_run_until_it_is_interrupted(folder):
         ):
             assert status(address + path) == 404, path
         assert status(address, method="POST") == 501
+        for odd in (
+            b"GET * HTTP/1.1\r\n",
+            b"GET http://[ HTTP/1.1\r\n",
+            b"GET \xff\xfe/ HTTP/1.1\r\n",
+            b"\x16\x03\x01\r\n",
+        ):
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(odd + f"Host: 127.0.0.1:{port}\r\n\r\n".encode())
+                assert b" 200 " not in connection.recv(1000)
     finally:
         command.send_signal(signal.SIGINT)
         _, said = command.communicate(timeout=120)

@@ -7,6 +7,7 @@ __all__ = ['EpisodeFile', 'token_texts', 'find_tokenizer', 'describe_episode', '
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #a42d42d6
 import base64
+import contextlib
 import hashlib
 import html
 import json
@@ -21,7 +22,7 @@ from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import yaml
 
@@ -30,7 +31,14 @@ from ..files import read_json, replace_file
 from .view import EPISODES
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #84a371ce
-_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # what a line may raise
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)  # what a line may raise
 
 
 def _number(value: Any) -> float | None:
@@ -114,9 +122,9 @@ class EpisodeFile:
         "Read lines of the file, and no others where their rows are known."
         self.read_rows(start + count)
         with self.lock, self.path.open("rb") as file:
-            lengths = [after - before for before, after in zip(self.starts[start:], self.starts[start + 1 :][:count])]
-            file.seek(self.starts[start] if lengths else 0)
-            return [file.read(length) for length in lengths]
+            bounds = self.starts[start : start + count + 1]
+            file.seek(bounds[0] if bounds else 0)
+            return [file.read(end - begin) for begin, end in zip(bounds, bounds[1:])]
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #a9948c9f
 _LONGEST_CHARACTER = 8  # tokens that may spell one character; what is not one by then is shown as it is
@@ -248,11 +256,9 @@ def describe_episode(
     for event in outcome.get("events", []):
         if turn := by_turn.get(event.get("turn"), turns[-1] if turns else None):
             turn["calls"].append(_call_of(event))
-    rewards = [
-        [str(term), None if turn is None else int(turn), _number(value)]
-        for term, given in outcome.get("rewards", {}).items()
-        for turn, value in given
-    ]
+    rewards = []
+    for term, given in outcome.get("rewards", {}).items():
+        rewards += [[str(term), None if turn is None else int(turn), _number(value)] for turn, value in given]
     shown = next((turn["tokens"] for turn in turns if turn["tokens"]), {})
     return {
         "row": _row(found, number),
@@ -271,15 +277,11 @@ _ROWS = 500  # of an answer
 
 def _texts_of(found: dict) -> list[str]:
     "Return the texts of an episode that can be searched."
-    outcome = found.get("outcome") or {}
-    called = [
-        text
-        for event in outcome.get("events", [])
-        for text in (event["server"], event["tool"], json.dumps(event["arguments"], ensure_ascii=False))
-    ]
-    said = [part["text"] for part in found.get("text") or []]
-    told = [event["content"] for event in outcome.get("events", [])]
-    return [found["task_id"], found.get("family", ""), *said, *called, *told]
+    texts = [found["task_id"], found.get("family", ""), *(part["text"] for part in found.get("text") or [])]
+    for event in (found.get("outcome") or {}).get("events", []):
+        given = json.dumps(event["arguments"], ensure_ascii=False)
+        texts += [event["server"], event["tool"], given, event["content"]]
+    return texts
 
 
 class Viewer:
@@ -289,7 +291,8 @@ class Viewer:
         self,
         place: str | Path,  # the folder of a run or an evaluation, a run's name, or a .jsonl file
     ):
-        place = Path(place) if Path(place).exists() else project_root() / "outputs" / place
+        place, run = Path(place), project_root() / "outputs" / place
+        place = run if run.is_dir() and not place.exists() else place
         self.name, self.folder = place.resolve().name, place.parent if place.is_file() else place
         paths = {"episodes": place} if place.is_file() else {name: place / file for name, file in EPISODES.items()}
         self.files = {stage: EpisodeFile(path) for stage, path in paths.items()}
@@ -385,7 +388,7 @@ class Page:
         return Path(path)
 
     def __repr__(self) -> str:
-        return f"a page of {self.episodes} episodes, {len(self.html) / 1e6:.1f} MB"
+        return f"a page of {self.episodes} episode{'s' * (self.episodes != 1)}"
 
     def _repr_html_(self) -> str:
         style = "width: 100%; height: 720px; border: 1px solid #8888"
@@ -401,21 +404,21 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60  # seconds that a connection may be silent
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        _, token, *rest = address.path.split("/", 2)
+        path, _, query = self.path.partition("?")
+        token, _, rest = path.removeprefix("/").partition("/")
         if self.headers.get("Host", "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
             return self.answer(403, "This program answers to 127.0.0.1 and localhost alone.")
         if not secrets.compare_digest(token.encode(), self.server.token.encode()):
             return self.answer(403, "The address lacks the token that mcp-grpo view has printed.")
-        viewer, asked = self.server.viewer, _ASKED.fullmatch(rest[0]) if rest else None
-        if rest == [""]:
+        viewer, asked = self.server.viewer, _ASKED.fullmatch(rest)
+        if path == f"/{token}/":
             return self.answer(200, _page_html(), "text/html")
         try:
-            if rest == ["about"]:
+            if rest == "about":
                 return self.answer(200, json.dumps(viewer.about()), "application/json")
             if not asked or asked[2] not in viewer.stages:
                 return self.answer(404, "There is no such page.")
-            text = parse_qs(address.query).get("text", [""])[:1] if asked[1] == "search" else []
+            text = parse_qs(query).get("text", [""])[:1] if asked[1] == "search" else []
             found = getattr(viewer, asked[1])(asked[2], int(asked[3]), *text)
         except (LookupError, OSError):
             return self.answer(404, "There is no such episode.")
@@ -435,8 +438,9 @@ class _Handler(BaseHTTPRequestHandler):
             "Cache-Control": "no-store",
         }.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # the page has asked for something else meanwhile
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, *parts) -> None:
         "Print nothing: a line per request would hold the token."
