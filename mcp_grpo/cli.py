@@ -22,6 +22,7 @@ if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, _leave)
 
 # %% ../nbs/12_cli.ipynb #efa385ad
+import contextlib
 import functools
 import json
 import logging
@@ -53,6 +54,7 @@ def _about():
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
     mcp-grpo show     outputs/RUN                         what did the policy write?
+    mcp-grpo view     outputs/RUN                         the same in a browser, token by token
     mcp-grpo compare  outputs/RUN                         did it get better?
     mcp-grpo report   outputs/RUN                         all of it on one page
     """
@@ -541,6 +543,41 @@ def show(
     if not wanted:
         raise ConfigError(f"{place} holds no such episode.")
     _show_on_terminal(render_episode(wanted))
+
+
+@command
+def view(
+    place: Annotated[str, Argument(help="the folder of a run or an evaluation, a run's name, or a .jsonl file")],
+    out: Annotated[str, Option(help="write the page to this file instead, with the episodes in it")] = "",
+    number: Annotated[int, Option(help="most episodes in that file", min=1)] = 100,
+    port: Annotated[int, Option(help="port of the page; 0: a free one", min=0, max=65535)] = 0,
+    open_browser: Annotated[bool, Option("--open", help="open the page in a browser")] = False,
+):
+    """Look at the episodes of a run on a page: filtered, token by token, two of them side by side.
+
+    The page is served to this machine alone, at an address that holds a token, until the command is interrupted. It
+    reads what it shows, so that a run of any size opens at once, and one that is running can be watched. With --out it
+    is one file that needs nothing else.
+
+    \b
+    mcp-grpo view outputs/RUN --open
+    mcp-grpo view outputs/RUN --out episodes.html --number 200
+    """
+    from mcp_grpo.observe.viewer import Viewer, open_server
+
+    viewer = Viewer(place)
+    if out:
+        page = viewer.page(number)
+        say(f"{page.save(out)}: {page}")
+        return
+    server, address = open_server(viewer, port)
+    say(f"{address}  (Ctrl-C ends it)")
+    if open_browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    with contextlib.suppress(KeyboardInterrupt), server:
+        server.serve_forever()
 
 
 @command

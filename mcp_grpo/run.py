@@ -23,6 +23,7 @@ from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
 from .observe.track import RunLog, configure_run, open_wandb, read_lines, run_overrides, versions
 from .observe.report import Report
 from .observe.view import EPISODES, LivePlot, is_interactive, never_succeeded
+from .observe.viewer import Page, Viewer
 from .rollout.trajectory import Trajectory
 from .task import Task, read_tasks
 
@@ -373,6 +374,13 @@ class Run:
             }
         )
         self.log.line(f"finished in {wall:.0f} s; results are in outputs/{cfg.run}/")
+
+    def view(
+        self,
+        number: int = 50,  # of episodes, at most
+    ) -> Page:
+        "Show episodes of the run on a page to look through, here or in a browser; `mcp-grpo view` shows all of them."
+        return Viewer(self.folder).page(number)
 
     def close(self) -> None:
         "End the servers and unlock the folder; a second call does nothing."

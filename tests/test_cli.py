@@ -67,7 +67,7 @@ def test_the_guides_commands_lead_from_a_server_to_a_policy(place):
     told = {}
     for words in guide_commands():
         told[words[0]] = said(place, *words, *shlex.split(SHORTER.get(words[0], "")))
-    assert list(told) == ["call", "doctor", "tasks", "check", "train", "show", "compare"]
+    assert list(told) == ["call", "doctor", "tasks", "check", "train", "show", "view", "compare"]
     assert (
         told["call"].strip() == "1815" and "3 tools after" in told["doctor"] and "No problem found." in told["doctor"]
     )
@@ -82,6 +82,9 @@ def test_the_guides_commands_lead_from_a_server_to_a_policy(place):
         place / "outputs/books/report.html"
     ).is_file()
     assert "policy wrote" in told["show"] and "difference:" in told["compare"]
+    assert (
+        "books.html: a page of" in told["view"] and '"columns":["logprob","mask"]' in (place / "books.html").read_text()
+    )
     assert "already holds a run" in said(place, "train", "--run", "books", code=1)
 
     stopped = said(
