@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from .attention import attention_layout, partial_attention, plain_call, register_layout
-from .policy import Policy
+from .heads import backbone
 
 # %% ../../nbs/06_model/05_tree.ipynb #bd2773f9
 def fed_tokens(
@@ -390,7 +390,5 @@ def tree_hidden(
 ) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
     with attention_layout(causal, LAYOUT):
-        out = Policy.backbone(causal)(
-            input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree
-        )
+        out = backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)
     return F.embedding(tree.reads, out.last_hidden_state[0])
