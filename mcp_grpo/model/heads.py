@@ -68,12 +68,14 @@ class Head:
 
     def backward(
         self,
-        logits: Tensor,  # [n, vocab] from `logits`
-        gradient: Tensor,  # [n, vocab] with respect to the logits
+        logits: Tensor,  # [n, vocab] from `logits`, divided by the temperature
+        gradient: Tensor,  # [n, vocab] with respect to these
+        temperature: float = 1.0,  # > 0
     ) -> Tensor:  # [n, vocab]
         "Compute the gradient with respect to product and bias."
+        gradient = gradient / temperature
         if self.softcap is not None:
-            gradient = gradient * (1 - (logits / self.softcap) ** 2)
+            gradient = gradient * (1 - (logits * (temperature / self.softcap)) ** 2)
         return gradient if self.scale == 1 else gradient * self.scale
 
 # %% ../../nbs/06_model/01_heads.ipynb #b81f15c4

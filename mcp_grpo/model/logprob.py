@@ -78,10 +78,9 @@ class _TokenLogprobs(torch.autograd.Function):
         head, back = _for_products(Head(weight, bias, *ctx.after), ctx.dtype), weight.to(ctx.dtype)
         for i in range(0, len(tokens), ctx.chunk):
             at = slice(i, i + ctx.chunk)
-            logits = head.logits(hidden[at])
+            logits = head.logits(hidden[at]) / ctx.temperature
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
-            g = _grad_logits(logits / ctx.temperature, tokens[at], *g) / ctx.temperature
-            g = head.backward(logits, g).to(ctx.dtype)
+            g = head.backward(logits, _grad_logits(logits, tokens[at], *g), ctx.temperature).to(ctx.dtype)
             if g_hidden is not None:
                 g_hidden[at] = g @ back
             if g_weight is not None:
