@@ -13,24 +13,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from .attention import attention_layout, register_layout
-from .policy import Policy
+from .heads import Head, backbone
 
 # %% ../../nbs/06_model/04_logprob.ipynb #bd3c7e98
-def _logits(
-    hidden: Tensor,  # [n, hidden]
-    weight: Tensor,  # [vocab, hidden]
-    temperature: float,  # > 0
-) -> Tensor:  # [n, vocab], float32 or wider
-    "Compute the logits of one chunk, divided by the temperature."
-    return (hidden.to(weight.dtype) @ weight.T).to(torch.promote_types(weight.dtype, torch.float32)) / temperature
-
-
 def _for_products(
-    weight: Tensor,  # [vocab, hidden]
+    head: Head,
     dtype: torch.dtype,  # of the product on a GPU
-) -> Tensor:
-    "Convert the output matrix once, for all chunks, to the precision of its products: on a CPU at least float32."
-    return weight.to(torch.promote_types(dtype, torch.float32) if weight.device.type == "cpu" else dtype)
+) -> Head:
+    "Convert the head once, for all chunks, to the precision of its products: on a CPU at least float32."
+    return head.to(torch.promote_types(dtype, torch.float32) if head.weight.device.type == "cpu" else dtype)
 
 
 def _reduce(
@@ -65,42 +56,44 @@ class _TokenLogprobs(torch.autograd.Function):
     "Logprobs and entropies chunk by chunk; the backward pass computes the logits again."
 
     @staticmethod
-    def forward(ctx, hidden, weight, tokens, temperature, chunk):
+    def forward(ctx, hidden, weight, bias, scale, softcap, tokens, temperature, chunk):
         device = hidden.device.type
         ctx.dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.after, ctx.temperature, ctx.chunk = (scale, softcap), temperature, chunk
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(hidden, weight, tokens)
+        ctx.save_for_backward(hidden, weight, bias, tokens)
         with torch.autocast(device, enabled=False):
-            given = _for_products(weight, ctx.dtype)
-            parts = [
-                _reduce(_logits(h, given, temperature), t) for h, t in zip(hidden.split(chunk), tokens.split(chunk))
-            ]
+            head = _for_products(Head(weight, bias, scale, softcap), ctx.dtype)
+            parts = [_reduce(head.logits(h) / temperature, t) for h, t in zip(hidden.split(chunk), tokens.split(chunk))]
         return tuple(torch.cat(p) for p in zip(*parts))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g_logp, g_entropy):
-        hidden, weight, tokens = ctx.saved_tensors
+        hidden, weight, bias, tokens = ctx.saved_tensors
         wide = torch.promote_types(ctx.dtype, torch.float32)
         g_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         g_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
-        given, back = _for_products(weight, ctx.dtype), weight.to(ctx.dtype)
+        g_bias = torch.zeros_like(bias, dtype=wide) if ctx.needs_input_grad[2] else None
+        head, back = _for_products(Head(weight, bias, *ctx.after), ctx.dtype), weight.to(ctx.dtype)
         for i in range(0, len(tokens), ctx.chunk):
             at = slice(i, i + ctx.chunk)
-            logits = _logits(hidden[at], given, ctx.temperature)
+            logits = head.logits(hidden[at]) / ctx.temperature
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
-            g = (_grad_logits(logits, tokens[at], *g) / ctx.temperature).to(ctx.dtype)
+            g = head.backward(logits, _grad_logits(logits, tokens[at], *g), ctx.temperature).to(ctx.dtype)
             if g_hidden is not None:
                 g_hidden[at] = g @ back
             if g_weight is not None:
                 g_weight += g.T @ hidden[at].to(ctx.dtype)
-        return g_hidden, None if g_weight is None else g_weight.to(weight.dtype), None, None, None
+            if g_bias is not None:
+                g_bias += g.sum(0, dtype=wide)
+        grads = (None if g is None else g.to(weight.dtype) for g in (g_weight, g_bias))
+        return g_hidden, *grads, None, None, None, None, None
 
 # %% ../../nbs/06_model/04_logprob.ipynb #2e0e182b
 def token_logprobs(
     hidden: Tensor,  # [n, hidden] states that predict the tokens
-    weight: Tensor,  # [vocab, hidden] output matrix
+    head: Head,  # the model's
     tokens: Tensor,  # [n] int64 tokens to score
     temperature: float = 1.0,  # > 0; the sampler's
     chunk: int = 0,  # tokens per chunk; 0: about 2 million logits per chunk
@@ -108,7 +101,8 @@ def token_logprobs(
     "Compute the logprobs of given tokens, and the entropy of the distribution that they were drawn from."
     if not len(tokens):
         return hidden.new_zeros(0), hidden.new_zeros(0)
-    return _TokenLogprobs.apply(hidden, weight, tokens, temperature, chunk or max(256, 2**21 // len(weight)))
+    chunk = chunk or max(256, 2**21 // len(head.weight))
+    return _TokenLogprobs.apply(hidden, head.weight, head.bias, head.scale, head.softcap, tokens, temperature, chunk)
 
 # %% ../../nbs/06_model/04_logprob.ipynb #e45274cd
 _SHORT = 1024  # the longest row, in tokens, for which all scores are computed at once
@@ -160,7 +154,7 @@ def sampled_hidden(
 ) -> Tensor:  # [n, hidden]
     "Compute the hidden states that predict the sampled tokens of a padded batch."
     with attention_layout(causal, "mcp_grpo_short", instead_of="sdpa"):
-        hidden = Policy.backbone(causal)(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        hidden = backbone(causal)(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, places)
 
 
@@ -172,5 +166,5 @@ def sampled_logprobs(
 ) -> tuple[Tensor, Tensor]:  # [sampled.sum()] logprobs and entropies, row by row
     "Compute logprobs and entropies of the sampled tokens of a padded batch."
     return token_logprobs(
-        sampled_hidden(causal, ids, places_before(sampled)), Policy.head(causal), ids[sampled], temperature
+        sampled_hidden(causal, ids, places_before(sampled)), Head.of(causal), ids[sampled], temperature
     )

@@ -147,9 +147,8 @@ class ShardedPolicy(Policy):
             auto_mpi_discovery=False, verbose=False
         )  # uses the process group that `World.join` opened
         self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]
-        register_external_parameter(whole, self.head(self.causal))
-        if hasattr(self.causal, "value_head"):
-            for p in self.causal.value_head.parameters():
+        for head in (self.causal.get_output_embeddings(), getattr(self.causal, "value_head", None)):
+            for p in () if head is None else head.parameters():
                 register_external_parameter(whole, p)
 
     def run(

@@ -29,6 +29,7 @@ from ..config import Config, ConfigError, asset, is_tiny
 from ..files import WriteError
 from ..errors import UserError
 from .files import PACKAGED_MODELS, packaged_folder
+from .heads import Head, disproved_head, unsupported_head
 
 # %% ../../nbs/06_model/01_policy.ipynb #4312f79d
 def tiny_qwen3(
@@ -67,34 +68,12 @@ class PolicyError(UserError, ValueError):
     "A model cannot be loaded or cannot be trained here; the message says why."
 
 
-_AFTER_HEAD = (
-    "final_logit_softcapping",
-    "logit_scale",
-    "logits_scaling",
-)  # fields of a configuration that change the logits
-
-
-def _check_head(
-    model: nn.Module,  # a causal language model
+def _refuse(
+    reason: str,  # a sentence; empty if there is none
 ):
-    "Raise `PolicyError` for a model whose logits are not exactly `hidden @ weight.T`."
-    text = model.config.get_text_config()
-    head = model.get_output_embeddings()
-    if head is None:
-        raise PolicyError(f"{type(model).__name__} has no output head; load a causal language model.")
-    if hasattr(head, "base_layer") or hasattr(head, "original_module"):
-        raise PolicyError(
-            "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
-            "model.lora.targets."
-        )
-    unsupported = [name for name in _AFTER_HEAD if getattr(text, name, None) not in (None, 1, 1.0)]
-    if getattr(head, "bias", None) is not None:
-        unsupported.append("lm_head.bias")
-    if unsupported:
-        raise PolicyError(
-            f"{type(model).__name__} uses {', '.join(unsupported)}, which the fused logprobs leave out; choose "
-            "another model."
-        )
+    "Raise `PolicyError` with a reason, if there is one."
+    if reason:
+        raise PolicyError(reason)
 
 # %% ../../nbs/06_model/01_policy.ipynb #7e6051a5
 def add_lora(
@@ -182,27 +161,17 @@ class Policy:
         self.version = 0  # number of updates so far; the learner increases it
         self.sampler = model  # what an engine of this process samples from; see `sample_in`
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] per prompt
-        _check_head(self.causal)
+        _refuse(unsupported_head(self.causal))
 
     @property
     def causal(self) -> nn.Module:
         "The causal language model itself, adapter layers included."
         return self.model.get_base_model() if self.lora else self.model
 
-    @staticmethod
-    def backbone(causal: nn.Module) -> nn.Module:
-        "Return the part that turns tokens into hidden states."
-        return causal.base_model
-
-    @staticmethod
-    def head(causal: nn.Module) -> Tensor:
-        "Return the matrix `[vocab, hidden]` that turns a hidden state into logits."
-        return causal.get_output_embeddings().weight
-
     @property
     def device(self) -> torch.device:
         "The device of the weights."
-        return self.head(self.causal).device
+        return Head.of(self.causal).weight.device
 
     @property
     def origin(self) -> dict:
@@ -224,7 +193,7 @@ class Policy:
     @property
     def plan(self) -> "Plan":
         "How the model is loaded."
-        dtype = str(self.head(self.causal).dtype).removeprefix("torch.")
+        dtype = str(Head.of(self.causal).weight.dtype).removeprefix("torch.")
         return Plan(self.device.type, dtype, "nf4" if self.quantized else "none")
 
     def autocast(
@@ -319,7 +288,7 @@ class Policy:
     def add_value_head(self):
         """Add a linear layer that estimates a value from a hidden state and is 0 at first. It is trained, but never
         published or exported."""
-        self.causal.value_head = nn.Linear(self.head(self.causal).shape[1], 1, device=self.device)
+        self.causal.value_head = nn.Linear(Head.of(self.causal).weight.shape[1], 1, device=self.device)
         for p in self.causal.value_head.parameters():
             nn.init.zeros_(p)
 
@@ -562,4 +531,6 @@ def open_policy(
         )
     with loading(m.name) as where:
         model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
-    return Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
+    policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
+    _refuse(disproved_head(policy.causal))
+    return policy

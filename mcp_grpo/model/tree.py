@@ -7,7 +7,7 @@ __all__ = ['LAYOUT', 'PrefixTree', 'pack_tree', 'why_not', 'tree_hidden']
 
 # %% ../../nbs/06_model/05_tree.ipynb #f5135953
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cache
 from itertools import groupby
 from os.path import commonprefix
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from .attention import attention_layout, partial_attention, plain_call, register_layout
-from .policy import Policy
+from .attention import Window, attention_layout, partial_attention, plain_call, register_layout
+from .heads import backbone
 
 # %% ../../nbs/06_model/05_tree.ipynb #bd2773f9
 def fed_tokens(
@@ -89,7 +89,7 @@ class Chunk:
         real = torch.arange(self.width)[None] < torch.tensor(lengths)[:, None]
         self.slots = real.flatten().nonzero()[:, 0].to(device)
         self.seen, self.shared = seen.to(device), _up(len(seen))
-        self.bias = self._bias(device)
+        self.bias, self._masks = self._bias(device), {}
 
     def _bias(
         self, device: torch.device | str
@@ -98,6 +98,20 @@ class Chunk:
         ancestors = torch.zeros(self.width, self.shared, device=device)
         ancestors[:, len(self.seen) :] = float("-inf")
         return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
+
+    def mask(
+        self,
+        window: Window | None,  # of the layer
+    ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+        "Return the mask of a layer."
+        if window is None:
+            return self.bias
+        if window not in self._masks:
+            n = len(self.seen)
+            at = torch.cat([torch.arange(self.shared), torch.arange(n, n + self.width)]).to(self.bias.device)
+            seen = window.sees(at[self.shared :, None], at)  # by position
+            self._masks[window] = self.bias.masked_fill(~seen, float("-inf"))
+        return self._masks[window]
 
 # %% ../../nbs/06_model/05_tree.ipynb #5f2dd720
 def _make_chunks(
@@ -155,20 +169,28 @@ class PrefixTree:
         for n in reversed(range(len(stretches))):
             if (parent := stretches[n].parent) >= 0:
                 until[parent] = max(until[parent], until[n])
+        self._block_masks: dict[Window | None, BlockMask] = {}
         self.stretch = torch.tensor(owner, device=device)  # of each token: the number of its stretch
         self.until = torch.tensor(
             [until[n] for n in owner], device=device
         )  # of each token: its stretch's last descendant's number, plus one
 
-    @cached_property
-    def block_mask(self) -> BlockMask:
-        "FlexAttention's mask: a token sees the earlier tokens of its stretch and of that stretch's ancestors."
+    def block_mask(
+        self,
+        window: Window | None,  # of the layer
+    ) -> BlockMask:
+        "Return FlexAttention's mask: a token sees the earlier tokens of its stretch and of that stretch's ancestors."
         stretch, until, position = self.stretch, self.until, self.position_ids[0]
 
         def visible(batch, head, query, key):
-            return (stretch[key] <= stretch[query]) & (stretch[query] < until[key]) & (position[key] <= position[query])
+            same_branch = (stretch[key] <= stretch[query]) & (stretch[query] < until[key])
+            seen = same_branch & (position[key] <= position[query])
+            return seen if window is None else seen & window.sees(position[query], position[key])
 
-        return create_block_mask(visible, None, None, len(stretch), len(stretch), device=stretch.device)
+        if window not in self._block_masks:
+            n = len(stretch)
+            self._block_masks[window] = create_block_mask(visible, None, None, n, n, device=stretch.device)
+        return self._block_masks[window]
 
 # %% ../../nbs/06_model/05_tree.ipynb #51c5fe13
 def pack_tree(
@@ -214,9 +236,11 @@ def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
     return torch.cat([ancestors[:, None].expand(-1, c.rows, -1, -1), _block(k, c)], 2).view(kv * c.rows, -1, d)
 
 
-def _probs(q: Tensor, k: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, shared + width]
+def _probs(
+    q: Tensor, k: Tensor, c: Chunk, scale: float, window: Window | None
+) -> Tensor:  # [kv * rows, group * width, shared + width]
     "Compute the attention probabilities of a chunk."
-    bias = c.bias.to(q.dtype).repeat(q.shape[1] // c.width, 1)
+    bias = c.mask(window).to(q.dtype).repeat(q.shape[1] // c.width, 1)
     return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale).softmax(-1)
 
 # %% ../../nbs/06_model/05_tree.ipynb #b639dda5
@@ -245,12 +269,12 @@ def _probs_backward(
 _BLOCK = 512  # queries of a stretch per block
 
 
-def _blocks(q: Tensor, c: Chunk) -> Iterator[tuple[slice, int, Tensor]]:
+def _blocks(q: Tensor, c: Chunk, window: Window | None) -> Iterator[tuple[slice, int, Tensor]]:
     "Yield the query slice of every block of a chunk, the number of keys it sees, and its mask [group * block, keys]."
     for start in range(0, c.width, _BLOCK):
         at = slice(start, min(start + _BLOCK, c.width))
         keys = c.shared + at.stop
-        yield at, keys, c.bias[at, :keys].to(q.dtype).repeat(q.shape[1] // c.width, 1)
+        yield at, keys, c.mask(window)[at, :keys].to(q.dtype).repeat(q.shape[1] // c.width, 1)
 
 
 def _cut(
@@ -265,21 +289,23 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tenso
     return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=bias, scale=scale)[:, 0]
 
 
-def _by_blocks(q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float) -> Tensor:  # [kv * rows, group * width, dim]
+def _by_blocks(
+    q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float, window: Window | None
+) -> Tensor:  # [kv * rows, group * width, dim]
     "Compute the attention of a chunk, block by block."
     out = torch.empty_like(q)
-    for at, keys, bias in _blocks(q, c):
+    for at, keys, bias in _blocks(q, c, window):
         part = _fused(_cut(q, c, at), k[:, :keys], v[:, :keys], bias, scale)
         out.view(len(q), -1, c.width, q.shape[-1])[:, :, at] = part.unflatten(1, (-1, at.stop - at.start))
     return out
 
 
 def _blocks_backward(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, wide: torch.dtype
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, window: Window | None, wide: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     "Compute the gradients of a chunk's queries, keys and values; sums over blocks are accumulated in the `wide` type."
     g_q, g_k, g_v = torch.empty_like(q), *(torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
-    for at, keys, bias in _blocks(q, c):
+    for at, keys, bias in _blocks(q, c, window):
         given = [x.detach().requires_grad_() for x in (_cut(q, c, at), k[:, :keys], v[:, :keys])]
         with torch.enable_grad():
             part, *more = torch.autograd.grad(_fused(*given, bias, scale), given, _cut(g, c, at))
@@ -296,18 +322,18 @@ class _TreeAttention(torch.autograd.Function):
     "Attention of all chunks, forward and backward; `[tokens, heads, dim]` in and out."
 
     @staticmethod
-    def forward(ctx, q, k, v, chunks, scale):
+    def forward(ctx, q, k, v, chunks, scale, window):
         device = q.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
-        ctx.chunks, ctx.scale, ctx.dtypes = chunks, scale, (q.dtype, k.dtype, v.dtype)
+        ctx.chunks, ctx.rule, ctx.dtypes = chunks, (scale, window), (q.dtype, k.dtype, v.dtype)
         q, k, v = (x.to(dtype) for x in (q, k, v))
         out, kept, learns = torch.empty(q.shape, dtype=dtype, device=q.device), [], any(ctx.needs_input_grad)
         with torch.autocast(device, enabled=False):
             for c in chunks:
                 qs, ks, vs = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c)
-                probs = _probs(qs, ks, c, scale) if ks.shape[1] <= _KEEP else None
+                probs = _probs(qs, ks, c, *ctx.rule) if ks.shape[1] <= _KEEP else None
                 out[c.tokens] = _heads(
-                    _by_blocks(qs, ks, vs, c, scale) if probs is None else torch.bmm(probs, vs), c, q.shape[1]
+                    _by_blocks(qs, ks, vs, c, *ctx.rule) if probs is None else torch.bmm(probs, vs), c, q.shape[1]
                 )
                 kept.append(probs if learns else None)
         ctx.save_for_backward(q, k, v, *kept)
@@ -323,21 +349,22 @@ class _TreeAttention(torch.autograd.Function):
             for c, probs in zip(ctx.chunks, kept):
                 given = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c), _queries(g, c, k.shape[1])
                 g_q, g_k, g_v = (
-                    _blocks_backward(*given, c, ctx.scale, wide)
+                    _blocks_backward(*given, c, *ctx.rule, wide)
                     if probs is None
-                    else _probs_backward(*given, probs, ctx.scale)
+                    else _probs_backward(*given, probs, ctx.rule[0])
                 )
                 grads[0][c.tokens] += _heads(g_q, c, q.shape[1])
                 _share(g_k, c, grads[1])
                 _share(g_v, c, grads[2])
-        return *(x.to(t) for x, t in zip(grads, ctx.dtypes)), None, None
+        return *(x.to(t) for x, t in zip(grads, ctx.dtypes)), None, None, None
 
 # %% ../../nbs/06_model/05_tree.ipynb #97259547
 def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
     "Compute attention for transformers by chunks, on `[1, heads, tokens, dim]`."
-    plain_call(module, dropout, kwargs)
+    plain_call(module, attention_mask, dropout, kwargs)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scaling or q.shape[-1] ** -0.5)[None], None
+    scale = scaling or q.shape[-1] ** -0.5
+    return _TreeAttention.apply(q, k, v, prefix_tree.chunks, scale, attention_mask)[None], None
 
 
 register_layout("mcp_grpo_tree", _tree_forward)
@@ -353,14 +380,14 @@ def _flex(device: str):
 
 def _flex_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
     "Compute attention for transformers by FlexAttention, on `[1, heads, tokens, dim]`."
-    plain_call(module, dropout, kwargs)
+    plain_call(module, attention_mask, dropout, kwargs)
     device, groups = query.device.type, query.shape[1] > key.shape[1]
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     out = _flex(device)(
         query.to(dtype),
         key.to(dtype),
         value.to(dtype),
-        block_mask=prefix_tree.block_mask,
+        block_mask=prefix_tree.block_mask(attention_mask),
         scale=scaling,
         enable_gqa=groups,
     )
@@ -390,7 +417,5 @@ def tree_hidden(
 ) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
     with attention_layout(causal, LAYOUT):
-        out = Policy.backbone(causal)(
-            input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree
-        )
+        out = backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)
     return F.embedding(tree.reads, out.last_hidden_state[0])

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from transformers.cache_utils import Cache
 
-from ..model.attention import plain_call, register_layout
+from ..model.attention import Window, plain_call, register_layout
 from .engine import Key
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #53cdb958
@@ -30,18 +30,31 @@ class Feed:
     mask: torch.Tensor | None  # [rows, 1, 1, length] 0 where a decoding row may attend, -inf elsewhere
     pieces: list[tuple[int, int, int, int]]  # (slot, first position, begin, end); begin and end in the flat row
     groups: "PrefixGroups | None" = None  # set if reading a common prefix once is faster
-    layer: int = 0  # the layer that is attending
-    masks: dict[int, torch.Tensor] = field(
+    masks: dict[tuple, torch.Tensor] = field(
         default_factory=dict
-    )  # of later pieces, by their begin; made by the first layer
+    )  # of pieces and of decoding rows, by window; made by the first layer that needs them
+
+    def decode_mask(self, window: Window | None) -> torch.Tensor:  # [rows, 1, 1, length]
+        "Return the mask of the decoding rows in a layer with this window."
+        if window is None:
+            return self.mask
+        if window not in self.masks:
+            at = self.by_slot(self.positions[: self.decoding])[:, None, None, None]
+            seen = window.sees(at, torch.arange(self.length, device=at.device))
+            self.masks[window] = self.mask.masked_fill(~seen, float("-inf"))
+        return self.masks[window]
 
     def piece_mask(
-        self, begin: int, tokens: int, start: int, like: torch.Tensor
+        self, begin: int, tokens: int, start: int, like: torch.Tensor, window: Window | None
     ) -> torch.Tensor:  # [tokens, start + tokens]
-        "Return the mask of a later piece: 0 where a token may attend, -inf elsewhere."
-        if begin not in self.masks:
-            self.masks[begin] = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
-        return self.masks[begin]
+        "Return the mask of a piece: 0 where a token may attend, -inf elsewhere."
+        if (begin, window) not in self.masks:
+            mask = like.new_full((tokens, start + tokens), float("-inf")).triu_(start + 1)
+            if window is not None:
+                at = torch.arange(start + tokens, device=like.device)
+                mask.masked_fill_(~window.sees(at[start:, None], at), float("-inf"))
+            self.masks[begin, window] = mask
+        return self.masks[begin, window]
 
     def by_slot(self, x: torch.Tensor) -> torch.Tensor:
         "Expand [decoding, ...] to [rows, ...]: each decoding row at the index of its slot, zeros elsewhere."
@@ -95,18 +108,19 @@ def decode_attention(
     values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
     scale: float,
+    window: Window | None = None,  # of the layer
 ) -> torch.Tensor:  # [n, heads, dim]
-    "Compute attention of the rows that feed one token, over all cached tokens of their slots."
+    "Compute attention of the rows that feed one token, over the cached tokens of their slots."
     (n, heads, dim), kv = query.shape, keys.shape[1]
     k, v = keys[: feed.rows, :, : feed.length], values[: feed.rows, :, : feed.length]
     grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
     if query.device.type == "cpu":  # with one query per row, two batched products are faster than the fused kernel
-        scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.mask
+        scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.decode_mask(window)
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:
         feed.mask = feed.mask.to(query.dtype)
         out = F.scaled_dot_product_attention(
-            grouped, k, v, attn_mask=feed.mask.expand(-1, -1, heads // kv, -1), scale=scale
+            grouped, k, v, attn_mask=feed.decode_mask(window).expand(-1, -1, heads // kv, -1), scale=scale
         )
     return feed.by_row(out).reshape(n, heads, dim)
 
@@ -115,7 +129,7 @@ def _piece_attention(
     query: torch.Tensor,  # [1, heads, tokens, dim]
     keys: torch.Tensor,
     values: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
-    mask: torch.Tensor | None,  # [tokens, start + tokens] of a later piece; None for one that starts at position 0
+    mask: torch.Tensor | None,  # [tokens, start + tokens]; None if the piece starts at position 0 and sees all of it
     scale: float,
 ) -> torch.Tensor:  # [1, heads, tokens, dim]
     "Compute attention of one piece of an episode, over the tokens before it and itself."
@@ -157,16 +171,24 @@ class PrefixGroups:
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #a0ebc09f
 def grouped_attention(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    feed: Feed,
+    scale: float,
+    window: Window | None = None,
 ) -> torch.Tensor:
     "Compute `decode_attention` where groups of rows have a common prefix."
-    (n, heads, dim), kv, groups = query.shape, keys.shape[1], feed.groups
-    prefix_k, prefix_v = groups.kv[feed.layer]
+    (n, heads, dim), kv, groups, mask = query.shape, keys.shape[1], feed.groups, feed.decode_mask(window)
+    # the layer whose keys these are, by where they lie in the cache: some layers attend to those of an earlier one
+    prefix_k, prefix_v = groups.kv[keys.storage_offset() // (2 * keys.numel())]
     common = prefix_k.shape[1]
     k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
     grouped = (query * scale).reshape(n, kv, heads // kv, dim)
     prefix_scores = groups.gather(torch.bmm(groups.spread(grouped), prefix_k.transpose(1, 2)), kv)
-    own_scores = feed.by_row(torch.matmul(feed.by_slot(grouped), k.transpose(2, 3)) + feed.mask[..., common:])
+    if window is not None:
+        prefix_scores = prefix_scores + feed.by_row(mask[..., :common])
+    own_scores = feed.by_row(torch.matmul(feed.by_slot(grouped), k.transpose(2, 3)) + mask[..., common:])
     weights = torch.cat([prefix_scores, own_scores], -1).softmax(-1).to(v.dtype)
     out = feed.by_row(torch.matmul(feed.by_slot(weights[..., common:]), v))
     out_prefix = groups.gather(torch.bmm(groups.spread(weights[..., :common]), prefix_v), kv)
@@ -174,16 +196,19 @@ def grouped_attention(
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #a441e627
 def slot_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, slots: Feed = None, **kwargs):
-    "Compute attention for `transformers`: `key` and `value` are whole slots, and `slots` is the layout of the queries."
-    plain_call(module, dropout, kwargs)
+    """Compute attention for `transformers`: `key` and `value` are whole slots, `slots` is the layout of the queries,
+    `attention_mask` is the layer's window."""
+    plain_call(module, attention_mask, dropout, kwargs)
+    window = attention_mask
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     parts = []
     if n := slots.decoding:
         attend = grouped_attention if slots.groups else decode_attention
-        parts.append(attend(query[0, :, :n].transpose(0, 1), key, value, slots, scale))
+        parts.append(attend(query[0, :, :n].transpose(0, 1), key, value, slots, scale, window))
     for slot, start, begin, end in slots.pieces:
         visible = slice(slot, slot + 1), slice(None), slice(start + end - begin)
-        mask = slots.piece_mask(begin, end - begin, start, query) if start else None
+        whole = not start and (window is None or end - begin <= window.size)
+        mask = None if whole else slots.piece_mask(begin, end - begin, start, query, window)
         parts.append(
             _piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)[0].transpose(0, 1)
         )
@@ -231,13 +256,12 @@ class KVCache(Cache):
         "Compute where the feed's keys and values are written, once for all layers."
         heads, capacity = self.kv.shape[3:5]
         head = torch.arange(heads, device=self.kv.device)[:, None]
-        self.where, self.feed = ((feed.slots * heads + head) * capacity + feed.positions).flatten(), feed
+        self.where = ((feed.slots * heads + head) * capacity + feed.positions).flatten()
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         "Write the new keys and values of a layer, and return those of all slots."
         for buffer, new in zip(self.kv[layer_idx], (key_states, value_states)):
             buffer.view(-1, buffer.shape[-1]).index_copy_(0, self.where, new.reshape(-1, new.shape[-1]))
-        self.feed.layer = layer_idx
         return self.kv[layer_idx, 0], self.kv[layer_idx, 1]
 
     def get_seq_length(self, layer_idx=0):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..config import TrainConfig
+from ..model.heads import Head
 from ..model.logprob import places_before, sampled_hidden, token_logprobs
 from ..model.parallel import World
-from ..model.policy import Policy
 from ..model.tree import PrefixTree, pack_tree, tree_hidden
 from ..rollout.trajectory import Trajectory
 from .advantage import BY_EPISODE, Row, advantages, has_spread
@@ -149,7 +149,7 @@ class MicroBatch:
             hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
         head = getattr(causal, "value_head", None)
         return *token_logprobs(
-            hidden, Policy.head(causal), targets, temperature
+            hidden, Head.of(causal), targets, temperature
         ), None if head is None else estimate_values(head, hidden)
 
     def by_row(
