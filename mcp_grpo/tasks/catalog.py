@@ -454,10 +454,10 @@ class Link(BaseModel):
     server: str
     tool: str
     items: str = Described(description="where the list stands in a result")
-    subject: str = Described(description="field that names the one who works on something")
-    verb: str = Described(description="field that says how they are related")
-    object: str = Described(description="field that names what the subject works on")
-    thing: str = Described(description="noun of what both are")
+    subject: str = Described(description="field that names the one of which the verb is said, such as Bo Kral")
+    verb: str = Described(description="field that holds the verb, such as works_on")
+    object: str = Described(description="field that names the other one, such as the Tulip Fair")
+    thing: str = Described(description="noun of both")
 
     @property
     def id(self) -> str:
@@ -730,14 +730,14 @@ def _links_of(reader: Reader, calls: list[Seen]) -> Iterator[Link]:
         ]
         if len(ends) == 2 and len(verbs) == 1:
             first = set(words_of(ends[1])) & {"from", "source", "subject", "head"}  # a record may name the object first
-            subject, object = reversed(ends) if first else ends
+            subject, other = reversed(ends) if first else ends
             yield Link(
                 server=reader.server,
                 tool=reader.tool,
                 items=path,
                 subject=subject,
                 verb=verbs[0],
-                object=object,
+                object=other,
                 thing=reader.gives,
             )
 

@@ -1340,6 +1340,7 @@ class Grammar:
     def of_thing(self, phrase: Phrase) -> Iterator[Question]:
         "Yield questions about one thing."
         thing, fields = self.catalog.thing(phrase.reader.gives), self.askable(phrase)
+        yield from self.of_relations(phrase)
         if not fields:
             return
 
@@ -1372,7 +1373,6 @@ class Grammar:
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
-        yield from self.of_relations(phrase)
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
             yield self.ask(
