@@ -170,7 +170,8 @@ def find_tokenizer(
     from mcp_grpo.model.files import PACKAGED_MODELS, models_folder
 
     name = _model_name(folder)
-    places = [folder / "model", asset("tiny") if name == "tiny" else Path(name or folder).expanduser()]
+    named = asset("tiny") if name == "tiny" else Path(name or folder).expanduser()
+    places = [folder / "model", named, named / "model"]  # an evaluation may name the run whose model it is
     if name in PACKAGED_MODELS:
         places.append(models_folder() / f"{name}-{PACKAGED_MODELS[name].version}")
     found = [place / "tokenizer.json" for place in places]
