@@ -8,7 +8,7 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, commands, needs, run, train_command
 
-from mcp_grpo.config import load_config
+from mcp_grpo.config import load_config, save_config
 from mcp_grpo.observe.track import read_lines
 from mcp_grpo.model.policy import Plan, open_policy
 from mcp_grpo.rollout.trajectory import read_trajectories
@@ -281,6 +281,33 @@ def test_what_ends_the_command_ends_the_run(ended_by, tmp_path):
         in " ".join(told.stdout.split())
     ), told.said
     assert "data:image/png;base64" in (tmp_path / "outputs/test/report.html").read_text()
+
+
+def test_reports_written_at_once_do_not_meet(tmp_path):
+    "Two from one working folder: each kernel has sockets of its own, and none of it shows."
+    for name in ("one", "other"):
+        (tmp_path / "outputs" / name).mkdir(parents=True)
+        save_config(load_config(run=name), tmp_path / "outputs" / name / "config.yaml")
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "mcp_grpo.cli", "report", f"outputs/{name}"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name in ("one", "other")
+    ]
+    seen = set()
+    while any(job.poll() is None for job in jobs):
+        seen |= {path.name for path in tmp_path.iterdir()}
+        time.sleep(0.1)
+    for name, job in zip(("one", "other"), jobs):
+        said = job.communicate(timeout=300)[0]
+        assert job.returncode == 0 and "IPKernelApp" not in said, said
+        assert (tmp_path / f"outputs/{name}/report.html").is_file()
+    assert seen == {"outputs"}
 
 
 def test_a_reader_that_leaves_ends_the_run(tmp_path):

@@ -8,6 +8,7 @@ __all__ = ['Report', 'write_report']
 # %% ../../nbs/09_observe/04_report.ipynb #ec667a16
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -161,15 +162,22 @@ def write_report(
             "a report is a notebook, which needs papermill and nbconvert: pip install 'mcp-grpo[notebooks]'."
         ) from None
     notebook, page = folder / "report.ipynb", folder / "report.html"
-    private = Settings({"KernelManager": {"transport": "ipc"}})  # other users of the machine cannot listen
-    with writing(page):
+    with writing(page), tempfile.TemporaryDirectory() as sockets:
+        # Through sockets in a folder of its own other users cannot listen, nor do two reports from one working folder
+        # meet. A kernel is interrupted when it is stopped, and would print that as an error.
+        settings = Settings(
+            {
+                "KernelManager": {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"},
+                "NotebookClient": {"extra_arguments": ["--IPKernelApp.log_level=50"]},
+            }
+        )
         papermill.execute_notebook(
             str(experiment("report.ipynb")),
             str(notebook),
             {"run": str(folder.resolve())},
             kernel_name="python3",
             progress_bar=False,
-            config=private,
+            config=settings,
         )
         page.write_text(
             HTMLExporter(exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True).from_filename(
