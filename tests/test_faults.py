@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from mcp_grpo.client.hardening.tools import tools_digest
 from mcp_grpo.client.pool import LeasedSession, Pool, together
-from mcp_grpo.client.session import MAX_ERRLOG, Session, SessionError, ToolResult, live_sessions
+from mcp_grpo.client.session import Session, SessionError, ToolResult, live_sessions
 from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.client.stdio import ServerProcess
 from mcp_grpo.client.tape import Tape
@@ -254,7 +254,7 @@ def test_complaints_do_not_fill_the_disk():
         session = lease.session("faulty").session
         server = psutil.Process(session.process.child.pid)
         assert await until(lambda: server.io_counters().write_chars > 20_000_000)  # meanwhile nobody calls any more
-        assert await until(lambda: session.error_log.size <= MAX_ERRLOG), session.error_log.size
+        assert await until(lambda: session.error_log.size <= 8 * 2**20), session.error_log.size
 
     anyio.run(with_lease, faulty(), use)
 

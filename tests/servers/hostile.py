@@ -7,7 +7,7 @@ writable. `none` is for jails only (`jail` makes one): nothing holds the code th
 import asyncio, json, os, re, shutil, socket, sys
 from pathlib import Path
 
-from mcp_grpo.sandbox.box import GRACE_SECONDS, Interpreter, Sandbox
+from mcp_grpo.sandbox.box import Interpreter, Sandbox
 from mcp_grpo.sandbox.walls import Limits, SandboxError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ async def attempt(box: Sandbox, witness, code: str, folder: Path, where: dict) -
         return "files have changed"
     if alive.value != "12345":
         return f"another episode has suffered: {alive}"
-    if max(map(len, (r.stdout, r.value, r.error))) > limits.output or r.seconds > limits.seconds + GRACE_SECONDS + 10:
+    if max(map(len, (r.stdout, r.value, r.error))) > limits.output or r.seconds > limits.seconds + 11:
         return "a limit was passed"
     return ""
 
