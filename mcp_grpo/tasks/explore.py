@@ -269,8 +269,8 @@ async def prove_mix(
     kept: list[Task],  # receives the tasks
 ) -> None:
     "Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole."
-    over, mix, enough = monotonic() + seconds, Mix(questions, wanted, seed), len(kept) + wanted
-    while len(kept) < enough and monotonic() < over:
+    over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed), len(kept) + wanted
+    while len(kept) < enough and (began := monotonic()) + longest < over:  # another eight would end in time, too
         units = [unit for _ in range(8) if (unit := mix.next())]
         if not units:
             break
@@ -286,6 +286,7 @@ async def prove_mix(
                 mix.back(unit)
                 server, _, tool = tools_of(unit[0])[-1].partition(".")
                 prover.probe.reports[server].dropped[tool, reasons[0]] += 1
+        longest = max(longest, monotonic() - began)
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
 async def explore(
