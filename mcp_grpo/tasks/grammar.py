@@ -241,6 +241,8 @@ _YOUNGEST = ("youngest",)
 
 _NEWEST, _OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")
 
+_HEADINGS = ("message", "subject", "summary", "headline", "topic")  # texts by which people tell items apart
+
 
 _MOST = {
     "price": "dearest",
@@ -550,6 +552,12 @@ class Phrases:
                 for record in records:
                     if len(self.names[thing.noun, str(record[field.path]).casefold()]) == 1:
                         yield pick(_called(thing, str(record[field.path]), "name"), record, str(record[field.path]))
+            if field.label in _HEADINGS and field.kind in ("text", "category") and not group.owner:
+                for record in records:
+                    value = str(record[field.path])
+                    if times[value] == 1 and 2 <= len(value.split()) <= 12 and not re.search(r'[\n"]', value):
+                        by = f'the {thing.noun} "{value}"', f'the {thing.noun} with the {field.label} "{value}"'
+                        yield pick(by, record, value)
             if field.kind == "category" and group.owner:
                 for record in records:
                     value = str(record[field.path])
