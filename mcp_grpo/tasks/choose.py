@@ -33,6 +33,7 @@ KINDS = {
     "sum": 2,
     "each": 2,
 }  # kind -> weight in the mix
+_CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
 
 
 def calls_of(question: Question) -> int:
@@ -73,6 +74,10 @@ class Mix:
     def more(self) -> int:
         return sum(n for calls, n in self.taken.items() if calls > 1)
 
+    @property
+    def changes(self) -> int:
+        return sum(n for (_, kind), n in self.kinds.items() if kind == "change")
+
     def next(self) -> tuple[Question, ...] | None:
         """Return the next unit: of the length that lags most, then of the kind that lags most, then of the chain used
         least; None if none is left."""
@@ -82,6 +87,8 @@ class Mix:
         n = min(lengths, key=lambda n: self.taken[n] / _LENGTHS.get(min(n, 5), 0.04))
         kinds = [kind for kind, chains in self.waiting[n].items() if any(chains.values())]
         kind = min(kinds, key=lambda kind: self.kinds[n, kind] / KINDS[kind])
+        if "change" in kinds and self.changes < _CHANGES * sum(self.taken.values()):
+            kind = "change"
         chain = min(
             (chain for chain, units in self.waiting[n][kind].items() if units), key=lambda chain: self.chains[chain]
         )
