@@ -646,6 +646,20 @@ _PLAIN = (
 )
 
 
+_COMPUTED = (  # for what follows from numbers alone
+    "What is the {f} {x}?",
+    "What's the {f} {x}?",
+    "Tell me the {f} {x}.",
+    "I need the {f} {x}.",
+    "Please give me the {f} {x}.",
+    "The {f} {x}, please.",
+    "I'd like to know the {f} {x}.",
+    "Can you tell me the {f} {x}?",
+    "Work out the {f} {x}.",
+    "Please work out the {f} {x} for me.",
+)
+
+
 _WRITTEN = (  # for a line of a file
     'What does {x} say under "{f}"?',
     'Look into {x}: what does it say under "{f}"?',
@@ -661,6 +675,20 @@ _WRITTEN = (  # for a line of a file
 
 
 _NUMBER = tuple(form for form in _FIELD if "hich {f}" not in form and "hat {f}" not in form)
+
+
+_HOW_MANY = (  # for a number of things, such as seats
+    "How many {f} does {x} have?",
+    "How many {f} has {x} got?",
+    "Tell me how many {f} {x} has.",
+    "What is the number of {f} of {x}?",
+    "Do you know how many {f} {x} has?",
+    "Can you look up how many {f} {x} has?",
+    "I need to know how many {f} {x} has.",
+    "I need the number of {f} of {x}.",
+    "Could you find out how many {f} {x} has?",
+    "Please check how many {f} {x} has.",
+)
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #62337d75
 _ASKED = {  # by the last word of a label; (label, True) is for people, (label, False) for other things
@@ -980,6 +1008,34 @@ _EACH = (
 
 _EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}") for form in _EACH)
 
+
+_EACH_COMPUTED = (
+    "What are the {fs} {xs}?",
+    "Tell me the {fs} {xs}.",
+    "I need the {fs} {xs}.",
+    "Give me the {fs} {xs}.",
+    "The {fs} {xs}, please.",
+    "I'd like to know the {fs} {xs}.",
+    "Can you tell me the {fs} {xs}?",
+    "Work out the {fs} {xs}.",
+    "Please work out the {fs} {xs} for me.",
+    "Could you give me the {fs} {xs}?",
+)
+
+
+_EACH_WRITTEN = (  # for the same line of several files
+    'What do {xs} say under "{f}"?',
+    'Tell me what {xs} say under "{f}".',
+    'What is written under "{f}" in {xs}?',
+    'I need what {xs} say under "{f}".',
+    'Can you look up what {xs} say under "{f}"?',
+    'Please read {xs} and tell me what they say under "{f}".',
+    'Do you know what {xs} say under "{f}"?',
+    'Look into {xs}: what do they say under "{f}"?',
+    'There is a line "{f}" in {xs}. What does each say?',
+    'What stands under "{f}" in {xs}?',
+)
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #a482ed32
 _LARGER = (
     "Which has the higher {f}, {x} or {y}, and what is it for each?",
@@ -988,7 +1044,7 @@ _LARGER = (
     "Of {x} and {y}, which one has the higher {f}? I need both values too.",
     "Does {x} or {y} have the higher {f}, and what are the figures?",
     "Tell me whether {x} or {y} has the higher {f}, with both values.",
-    "Which of {x} and {y} is ahead in {f}, and with which figures?",
+    "Which of {x} and {y} has the higher {f}? Both values, please.",
     "Please compare {x} with {y} by {f}: name the higher one and both values.",
     "Is the {f} higher for {x} or for {y}? What are the two values?",
     "Between {x} and {y}, which has the higher {f}, and what are the two values?",
@@ -1005,7 +1061,7 @@ _MORE = (
     "Please compare the {f} of {x} and {y}: name the one with more and both figures.",
     "Are there more {f} for {x} or for {y}? What are the two figures?",
     "Between {x} and {y}, which has more {f}, and what are the two figures?",
-    "Which of {x} and {y} is ahead in {f}, and with which figures?",
+    "Which of {x} and {y} has more {f}? Both figures, please.",
 )
 
 
@@ -1020,6 +1076,20 @@ _LATER = (
     "Please compare {x} with {y} by {f}: name the later one and both dates.",
     "Between {x} and {y}, whose {f} date is later, and what are they?",
     "{f}: is it later for {x} or for {y}? What are the two dates?",
+)
+
+
+_LATER_OF_TWO = (  # for what has one date, called just that
+    "Which is later, {x} or {y}, and what are the two dates?",
+    "{x} or {y}: which is the later one? Give both dates.",
+    "Of {x} and {y}, which came later? I need both dates too.",
+    "Compare {x} and {y}: which came later, and on which days?",
+    "Tell me whether {x} or {y} came later, with both dates.",
+    "Which of {x} and {y} is the later one, and what are the dates?",
+    "Did {x} or {y} come later, and when was each?",
+    "Please compare {x} with {y} by date: name the later one and both dates.",
+    "Between {x} and {y}, which is later, and what are the dates?",
+    "Was {x} later than {y}, or earlier? Name the later one and both dates.",
 )
 
 
@@ -1077,9 +1147,9 @@ _ABSENT = {
         "nickname",
         "fax number",
         "middle name",
-        "website",
+        "home phone",
         "bank account",
-        "previous employer",
+        "job title",
     ),
     False: (
         "barcode",
@@ -1087,9 +1157,9 @@ _ABSENT = {
         "invoice number",
         "invoice date",
         "weight",
-        "import duty",
+        "serial number",
         "cost centre",
-        "approval date",
+        "reference number",
         "supplier",
         "warranty period",
         "storage place",
@@ -1108,9 +1178,9 @@ SETTING = (
     "We need to {do}. Please see to it.",
     "Would you {do} for me?",
     "Go ahead and {do}.",
-    "We've agreed to {do}. Please do it.",
+    "I need you to {do}.",
     "I want you to {do}.",
-    "You can {do} now.",
+    "Could you please {do}?",
 )
 
 
@@ -1126,11 +1196,10 @@ DEEDS = {  # (first word of a tool's name, things it takes) -> wordings with {x}
     ("loan", 2): (
         "lend {x} to {v}",
         "loan {x} to {v}",
-        "hand {x} out to {v}",
         "check {x} out to {v}",
         "let {v} borrow {x}",
     ),
-    ("lend", 2): ("lend {x} to {v}", "hand {x} out to {v}", "let {v} borrow {x}"),
+    ("lend", 2): ("lend {x} to {v}", "let {v} borrow {x}"),
     ("move", 2): ("move {x} to {v}", "put {x} into {v}", "shift {x} to {v}"),
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
     ("remove", 2): ("remove {x} from {v}", "take {x} out of {v}", "drop {x} from {v}"),
@@ -1164,7 +1233,7 @@ MAKE_OF = (
 # %% ../../nbs/05_tasks/03_grammar.ipynb #2771a5ed
 MAKING = {
     "create": ("create", "make", "set up", "add"),
-    "write": ("write", "create", "put down", "save"),
+    "write": ("write", "create", "save"),
     "add": ("add", "create", "put in", "enter"),
     "make": ("make", "create", "set up", "add"),
 }
@@ -1223,7 +1292,7 @@ def said_as(field: Field) -> str:
 _FRAMES = (
     "{q}",
     "Quick question: {q}",
-    "Can you check? {q}",
+    "One more thing: {q}",
     "I need to know: {q}",
     "Please look it up: {q}",
     "{q} Please check.",
@@ -1246,6 +1315,11 @@ def _is_file(thing: Thing) -> bool:
     return thing.noun.rpartition(" ")[2] in ("file", "document")
 
 
+def _of_numbers(phrase: Phrase) -> bool:
+    "Return whether a phrase names nothing but numbers to compute with."
+    return all(re.fullmatch(r"-?\d+(?:\.\d+)?", value) for value in phrase.stated)
+
+
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     "Return the wordings that ask for a field; those made for its name come as often as the general ones."
     last = field.label.rpartition(" ")[2]
@@ -1255,6 +1329,8 @@ def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
         _ASKED.get(last) or _ASKED.get((last, thing.person)) or (),
         _NUMBER if field.kind == "number" else _FIELD,
     )
+    if field.kind == "number" and not special and one_of(last) != last:
+        return _HOW_MANY
     if one_of(last) != last and field.kind != "number":
         general = tuple(
             form.replace("What is the", "What are the").replace("What's {s}", "What are {s}") for form in general
@@ -1329,6 +1405,8 @@ class Grammar:
                 continue  # its value already names the thing
             if field.label == "size" and _is_folder(phrase.record):
                 continue  # the size of the folder's entry, not of its contents
+            if thing.noun == "table" and field.label in ("schema", "type", "kind"):
+                continue  # a person who asks for a table's schema means its columns
             if (
                 value is None
                 or isinstance(value, bool)
@@ -1361,7 +1439,7 @@ class Grammar:
                 written = _is_file(thing) and field.label != "size"
                 yield self.ask(
                     "field",
-                    _WRITTEN if written else _PLAIN,
+                    _WRITTEN if written else _COMPUTED if _of_numbers(phrase) else _PLAIN,
                     phrase,
                     [phrase.record[field.path]],
                     f"{thing.noun}.{field.path}",
@@ -1565,7 +1643,7 @@ class Grammar:
 
     def of_place(self, group: Group, thing: Thing) -> Iterator[Question]:
         "Yield questions about a list that a tool returns for plain values, such as the entries of a folder."
-        n = "entries" if set(thing.noun.split()) & FOLDER_WORDS else thing.plural  # a folder holds files as well
+        n = thing.plural
         x, kinds = (
             group.texts[0],
             next(
@@ -1577,6 +1655,10 @@ class Grammar:
                 None,
             ),
         )
+        if thing.noun == "entry" or set(thing.noun.split()) & FOLDER_WORDS:
+            folders = any(map(_is_folder, group.records))
+            n = "files and folders" if folders else "files"
+            x = x.replace("in ", "directly in ", 1) if folders else x  # what the folders hold does not count
         yield self.ask("count", _IN_PLACE, group, [len(group.records)], thing.noun, n=n, x=x)
         for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
             if re.fullmatch(r"[a-z]{3,12}", value):
@@ -1670,6 +1752,8 @@ class Grammar:
             if a is None or b is None:
                 continue
             about = f"{thing.noun}.{field.path}"
+            if field.kind == "date" and str(a)[:10] == str(b)[:10]:
+                continue  # neither is later, for a person
             if (
                 field.kind in ("number", "date")
                 and a != b
@@ -1678,15 +1762,17 @@ class Grammar:
                 and len(x.steps) == len(y.steps) == 1
             ):
                 winner = x.stated[0] if a > b else y.stated[0]
+                later = _LATER_OF_TWO if field.label == "date" else _LATER
+                quoted = '"' in first + second  # by their headings
                 yield self.ask(
                     "larger",
-                    _LATER if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER,
+                    later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER,
                     both,
                     [winner, a, b],
                     about,
-                    f=field.label,
-                    x=x.stated[0],
-                    y=y.stated[0],
+                    f=field.label.removesuffix(" date"),
+                    x=first if quoted else x.stated[0],
+                    y=second if quoted else y.stated[0],
                 )
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
@@ -1720,16 +1806,24 @@ class Grammar:
             ]
             or [0]
         )  # all have the same form of name
-        said = [phrase.texts[form] for phrase in phrases]
+        written = _is_file(thing) and field.label != "size" and first.plain
+        said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         together = Phrase(
             (), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated)
         )
         yield self.ask(
             "each",
-            _EACH_PLAIN if first.plain else _EACH,
+            _EACH_WRITTEN
+            if written
+            else _EACH
+            if not first.plain
+            else _EACH_COMPUTED
+            if all(map(_of_numbers, phrases))
+            else _EACH_PLAIN,
             together,
             [phrase.record[field.path] for phrase in phrases],
             f"{thing.noun}.{field.path}",
+            f=said_as(field),
             fs=plural(said_as(field)),
             xs=", ".join(said[:-1]) + " and " + said[-1],
         )

@@ -427,7 +427,7 @@ class TableGrammar:
                     [named],
                     x=self.called(table, row),
                     f=said_as(field),
-                    v=str(value),
+                    v=f'"{value}"' if isinstance(value, str) and value[:1].islower() else str(value),
                 )
             yield self.change(
                 table,
