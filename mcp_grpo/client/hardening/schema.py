@@ -18,14 +18,14 @@ import anyio, anyio.to_thread
 _log = logging.getLogger(__name__)
 
 # %% ../../../nbs/01_client/01_hardening/02_schema.ipynb #37691fea
-_STEPS = 5_000  # of one check: keywords applied, weighted by the size of their values
+_STEPS = 5_000  # most steps of one check: keywords applied, weighted by the size of their values
 
 
 @dataclass
 class _Work:
     "The budget of one check, and how many keywords it skipped."
 
-    steps: int  # left
+    steps: int  # steps that are left
     weight: int  # steps per keyword
     undecided: int = 0  # keywords skipped
 
@@ -38,7 +38,7 @@ _work: ContextVar[_Work] = ContextVar("the running check")
 
 
 def _counted(check: Callable) -> Callable:
-    "Return a keyword that costs steps."
+    "Return a keyword whose check uses up steps."
 
     def run(validator, value, instance, schema):
         work = _work.get()
@@ -51,13 +51,13 @@ def _counted(check: Callable) -> Callable:
 
 
 def _undecided(*_) -> tuple:
-    "Return a skipped keyword: it reports no error."
+    "Check a skipped keyword: report no error."
     _work.get().undecided += 1
     return ()
 
 # %% ../../../nbs/01_client/01_hardening/02_schema.ipynb #84abf12a
 def _lenient(check: Callable) -> Callable:
-    "Return a keyword that reports errors only if nothing below it was undecided."
+    "Return a keyword that reports errors only if no keyword below it was skipped."
 
     def run(validator, value, instance, schema):
         work = _work.get()
@@ -108,8 +108,8 @@ def _bounded_kind(kind: type) -> type:
 def _errors(
     validator: Any,  # of a bounded kind
     value: Any,  # the instance to validate
-    size: int,  # of the value, in characters
-    most: int = 8,  # errors to collect
+    size: int,  # size of the value, in characters
+    most: int = 8,  # largest number of errors to collect
 ) -> list:
     "Return the first errors, found in a bounded number of steps."
     found, token = [], _work.set(_Work(_STEPS, 1 + size // 16_384))
@@ -142,7 +142,7 @@ def oversized(schema: dict) -> bool:
 
 def compile_schema(
     schema: dict,  # a tool's JSON schema
-    closed: bool = True,  # whether an object may hold nothing that the schema does not name, unless it says so
+    closed: bool = True,  # whether unnamed properties are refused if the schema does not mention them
 ) -> Any:  # a validator; None if the schema itself is invalid
     "Return a validator for a tool's arguments or results that takes a bounded number of steps."
     from jsonschema.validators import Draft4Validator, Draft7Validator, validator_for
@@ -185,7 +185,7 @@ class PlainTypes:
     required: set[str]
 
     def fit(self, arguments: dict) -> bool:
-        "Return whether the arguments fit; `False` also where only the validator can decide."
+        "Return whether the arguments fit; also return `False` if only the validator can decide."
         for name, value in arguments.items():
             wanted = self.types.get(name)
             if wanted is None or not isinstance(value, wanted) or isinstance(value, bool) and wanted is not bool:
@@ -196,7 +196,7 @@ class PlainTypes:
 def plain_types(
     schema: dict,  # a tool's JSON schema
 ) -> PlainTypes | None:  # None for a schema with other constraints
-    "Return the schema as plain types, if it has no other constraints."
+    "Return the schema as plain types, or None if it has other constraints."
     keywords, properties = schema.keys() - _ANNOTATIONS - {"$schema"}, schema.get("properties")
     if not {"type", "properties"} <= keywords <= {"type", "properties", "required", "additionalProperties"}:
         return None
@@ -227,7 +227,7 @@ def argument_error(
     arguments: Any,  # as the model gave them
     plain: PlainTypes | None = None,  # from `plain_types`
 ) -> str:  # empty if they fit
-    "Return why the arguments do not fit."
+    "Return the reason why the arguments do not fit, or an empty string."
     if not isinstance(arguments, dict):
         return "the arguments should be an object"
     try:
@@ -250,14 +250,14 @@ def result_error(
     structured: Any,  # as the server sent it
     size: int,  # of the result, in bytes
 ) -> str:  # empty if it fits
-    "Return why a structured result does not fit the schema that its tool promises."
+    "Return the reason why a structured result does not fit the output schema of its tool, or an empty string."
     if structured is None:
         return "there is no structured content"
     return "" if validator is None else _first_error(validator, structured, size, "field")
 
 
 def _first_error(validator: Any, value: Any, size: int, what: str) -> str:
-    "Return the error that says most about a value, with its place; empty if there is none."
+    "Return the most specific error about a value, with the place in it, or an empty string."
     if not (errors := _errors(validator, value, size)):
         return ""
     from jsonschema.exceptions import best_match

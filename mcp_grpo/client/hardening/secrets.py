@@ -50,7 +50,7 @@ def translate(
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #9eee07a5
 _SECRET_NAME = re.compile(
     r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|DSN|WEBHOOK)S?\d*$|^PATS?\d*$"  # noqa: E501
-)  # the end of a part of a name
+)  # matches the end of one part of a name
 _PUBLIC_NAMES = frozenset(
     (  # variables and headers whose values are not secret
         "PATH",
@@ -133,7 +133,7 @@ def _is_token(text: str) -> bool:
 
 
 def _is_ordinary(text: str) -> bool:
-    "Return whether a text also occurs where nothing is secret."
+    "Return whether a text is ordinary: likely to occur where nothing is secret."
     if any(map(_mixed, _RUN.findall(text))):
         return False
     if any(form.fullmatch(text) for form in _ORDINARY) or _PATH.fullmatch(text):
@@ -144,7 +144,7 @@ def _is_ordinary(text: str) -> bool:
 
 
 def _is_secret(name: str, text: str, given: bool) -> bool:
-    "Return whether a value is a secret; `given`: it stands where every value is one that is not ordinary."
+    "Return whether a value is a secret; with `given`, it stands where all but ordinary values are secret."
     if len(text) < _SECRET_LENGTH:
         return False
     if is_secret_name(name):
@@ -152,15 +152,13 @@ def _is_secret(name: str, text: str, given: bool) -> bool:
     return not _is_ordinary(text) if given else _is_token(text)
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #5ec4e702
-_Value = tuple[
-    str, str, bool
-]  # a name, a value, and whether it stands where every value is a secret that is not ordinary
+_Value = tuple[str, str, bool]  # a name, a value, and whether it stands where all but ordinary values are secret
 _PAIR = re.compile(r"([A-Za-z_-][\w.-]*(?: [A-Za-z]\w*)?)\s*[=:]\s*(?!//)(\"[^\"]*\"|'[^']*'|[^\s;,&\"']+)")
 
 
 def _in_address(text: str) -> Iterator[_Value]:
     "Yield the user, the password, the parameters and the parts of the path of an address."
-    users, at, _ = text.partition("://")[2].rpartition("@")  # a password may hold any character, written as it is
+    users, at, _ = text.partition("://")[2].rpartition("@")  # a password may hold any character without escapes
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -186,8 +184,8 @@ def _in_address(text: str) -> Iterator[_Value]:
 
 
 def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
-    """Yield the parts of a value: of a JSON text, of addresses, of pairs such as `Password=...`, and the words of a
-    text."""
+    """Yield the parts of a value: the leaves of a JSON text, the parts of addresses and of pairs such as
+    `Password=...`, and the words of a text."""
     if text[:1] in ("{", "["):
         try:
             return (yield from _leaves(name, json.loads(text), given))
@@ -220,7 +218,7 @@ def _in_value(name: str, text: str, given: bool) -> Iterator[_Value]:
 
 
 def _leaves(name: str, value: Any, given: bool) -> Iterator[_Value]:
-    "Yield the texts in a JSON value, each with the name it stands under."
+    "Yield the texts in a JSON value, each with the name of the key above it."
     if isinstance(value, str):
         yield name, value, given
     elif isinstance(value, dict):
@@ -268,7 +266,7 @@ _ENCODINGS: list[Callable[[str], str]] = [
 
 
 def _in_base64(data: bytes) -> set[str]:
-    "Return what stands in any base64 text of which `data` is a part, and all of its own."
+    "Return the base64 spellings of `data`: on its own, and inside longer data at each of the three offsets."
     found = {base64.b64encode(data).decode().rstrip("=")}
     for offset in range(3):
         text, open_bytes = base64.b64encode(bytes(offset) + data).decode(), (offset + len(data)) % 3
@@ -292,8 +290,8 @@ def _spellings(secret: str) -> set[str]:
 
 def longest_first(
     *groups: Iterable[str],  # secrets, in some spellings
-) -> list[str]:  # as `redact` takes them
-    "Return all of them in the order in which they are replaced: one secret may contain another."
+) -> list[str]:  # the second argument of `redact`
+    "Return all secrets, the longest first, because one secret may contain another."
     return sorted(set().union(*groups), key=lambda secret: (-len(secret), secret))
 
 
@@ -313,7 +311,7 @@ def redact(
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #5ec4e709
 def _redacted_argument(value: Any, secrets: list[str]) -> Any:
-    "Return an argument of a log record; one whose text holds a secret becomes text."
+    "Return an argument of a log record; if its text holds a secret, return the redacted text."
     if value is None or isinstance(value, (str, int, float)):
         return redact(value, secrets) if isinstance(value, str) else value
     text = str(value)
@@ -350,15 +348,15 @@ def _record_without_secrets(make_record: Callable, *args: Any, **kwargs: Any) ->
 
 @cache
 def _watch_logs() -> None:
-    "Make all log records of this process without secrets, from now on."
+    "Redact secrets in all log records of this process, from now on."
     logging.setLogRecordFactory(partial(_record_without_secrets, logging.getLogRecordFactory()))
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #8c79f099
 def register_secret(
     value: str,  # at least eight characters: shorter texts occur by chance
 ) -> None:
-    """Redact a value from the answers of all servers, in pools opened from now on. Raises `ValueError` if it is too
-    short."""
+    """Redact a value in the answers of all servers, in pools opened from now on. Raises `ValueError` if it has
+    fewer than eight characters."""
     if len(value) < _SECRET_LENGTH:
         raise ValueError(
             "a secret should have at least eight characters; a shorter one would be replaced in ordinary text."
@@ -383,7 +381,7 @@ def server_secrets(
     spec: ServerSpec,  # how a server is reached
     environment: dict[str, str],  # name -> value, such as os.environ
 ) -> list[str]:  # all spellings, longest first
-    """Return all secrets that a server could repeat: those of the environment and of the spec, and those registered by
+    """Return all secrets that a server could repeat: from the environment, from the spec, and those registered by
     hand."""
     named = environment | spec.env | spec.headers
     public = _PUBLIC_NAMES.union(map(str.upper, spec.public)) - set(map(str.upper, spec.secrets))
