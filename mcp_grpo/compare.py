@@ -78,12 +78,12 @@ def settle_sampling(
     how.temperature = temperature if temperature is not None else how.temperature or float(rounds > 1)
     if endpoint and how.repetition_penalty != 1:
         raise ConfigError(
-            "evaluate.repetition_penalty is no setting of an OpenAI-compatible endpoint: add --set "
+            "an OpenAI-compatible endpoint does not support evaluate.repetition_penalty: add --set  "
             "evaluate.repetition_penalty=1."
         )
     if endpoint and how.constrained:
         raise ConfigError(
-            "evaluate.constrained is no setting of an OpenAI-compatible endpoint: add --set evaluate.constrained=false."
+            "an OpenAI-compatible endpoint does not support evaluate.constrained: add --set evaluate.constrained=false."
         )
     return how
 
@@ -93,7 +93,7 @@ def evaluate_policy(
     tasks: str = "",
     servers: str = "",
     rounds: int = 1,  # attempts per task
-    temperature: float | None = None,  # None: `evaluate.temperature`, or 1 for several rounds where that is 0
+    temperature: float | None = None,  # None: `evaluate.temperature`; 1 if that is 0 and there are several rounds
     endpoint: str = "",  # base URL of an OpenAI-compatible endpoint
     number: int = 0,  # number of tasks; 0: as `evaluate.tasks` says
     settings: list[str] = (),
@@ -207,7 +207,7 @@ def compare_episodes(
     after: list[Trajectory],  # episodes of the second policy on the same tasks
 ) -> tuple[
     Table, str, list[list[Trajectory]]
-]:  # by family; the difference in one line; pairs of episodes that differ in success
+]:  # figures by family; the difference in one line; pairs of episodes that differ in success
     "Compare two policies on their common tasks. Raises `ConfigError` if there are none."
     old, new = Rounds.of_episodes(before), Rounds.of_episodes(after)
     shared = old.counts().keys() & new.counts().keys()

@@ -263,8 +263,8 @@ class RolloutConfig(Section):
             if isinstance(values, dict) and name in values:
                 instead = f"; for evaluation there is evaluate.{name}" if name in EvaluateConfig.model_fields else ""
                 raise ValueError(
-                    f"training does not sample with {name}, because the loss takes the probabilities of the "
-                    f"sampled tokens for the policy's own{instead}."
+                    f"training does not sample with {name}, because the loss needs the policy's own probabilities of "
+                    f"the sampled tokens{instead}."
                 )
         return values
 
@@ -516,11 +516,11 @@ _USUAL_LR = {
     (True, "lora"): 4e-3,
     (False, "full"): 1e-6,
     (False, "lora"): 2e-5,
-}  # tiny or not, weights -> learning rate
+}  # (whether the model is tiny, `model.weights`) -> learning rate
 
 
 def is_tiny(
-    name: str,  # of a model
+    name: str,  # name or folder of a model
 ) -> bool:
     "Return whether a model is the packaged one, or lies in a folder and is as narrow as the packaged one."
     try:
@@ -571,7 +571,7 @@ def nearest(
     name: str,  # the unknown name
     names: Iterable[str],  # the known names
 ) -> str:  # "; did you mean ...?", or "." if no name is similar
-    "Return the existing name that looks most like `name`, as the end of an error sentence."
+    "Return the most similar existing name, as the end of an error sentence."
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else "."
 
@@ -656,7 +656,7 @@ _REMOVED = {
 
 
 def unknown_field(
-    field: str,  # dotted
+    field: str,  # dotted name of the unknown field
     model: type | None,  # the pydantic model that has no such field
 ) -> str:
     "Return the error text for an unknown field, with the most similar known names or the names in its section."
@@ -704,7 +704,7 @@ _ASSIGNMENT = re.compile(
 def _read_yaml(
     text: str,
     where: str,  # name of the source, for the error
-):  # lists, tables and text
+):  # lists, tables and texts
     "Read YAML, and leave every scalar a text. Raises `ConfigError`."
     try:
         return yaml.load(text, yaml.BaseLoader)
@@ -772,7 +772,7 @@ def _stand_ins(
 def find_path(
     path: str | Path,  # as written in the configuration
     what: str = "file",  # kind of file, for the error
-) -> Path:  # it exists
+) -> Path:  # a path that exists
     """Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it does
     not exist there."""
     path, here = Path(path).expanduser(), Path.cwd()
@@ -903,7 +903,7 @@ def save_config(
 
 # %% ../nbs/00_core/03_config.ipynb #eaaf4b2d
 def read_config(
-    path: str | Path,  # what `save_config` wrote
+    path: str | Path,  # a file that `save_config` wrote
     overrides: str = "",  # changes, "section.key=value,..."
     **settings,  # more changes, as in `load_config`
 ) -> Config:
@@ -937,8 +937,8 @@ def changed_settings(
 
 
 def check_unchanged(
-    old: Config,  # of the run
-    new: Config,  # given when the run is resumed
+    old: Config,  # configuration of the run
+    new: Config,  # configuration with which it is resumed
 ) -> None:
     "Raise `ConfigError` if a run is resumed with another value of a setting that must not change."
     for name, (before, after) in changed_settings(old, new).items():

@@ -66,8 +66,8 @@ _OPTIONAL = {
     "matplotlib": ("notebooks", "the learning curve is a picture"),
     "peft": ("lora", "the modes lora and vllm train an adapter"),
     "vllm": ("gpu", "fast sampling on a GPU"),
-    "bitsandbytes": ("gpu", "adapters on weights of 4 bits"),
-    "deepspeed": ("gpu", "training spread over GPUs"),
+    "bitsandbytes": ("gpu", "adapters on 4-bit weights"),
+    "deepspeed": ("gpu", "training on several GPUs"),
     "wandb": ("track", "runs tracked in Weights & Biases"),
     "pyarrow": ("", "task files in parquet"),
 }
@@ -374,7 +374,7 @@ def _look_at_sandbox() -> Iterator[Finding]:
         yield Finding("sandbox", "code execution", "ok", f"its self-test holds: {run_sync(opened)}")
     except (SandboxError, OSError, RuntimeError) as error:
         yield Finding(
-            "sandbox", "code execution", "note", f"there is none, and the server python refuses to start: {error}"
+            "sandbox", "code execution", "note", f"there is no sandbox, so the server python does not start: {error}"
         )
 
 

@@ -155,7 +155,7 @@ class Endpoint:
         self.openai, self.settings, self.spent, self.structured = openai, settings, Spent(), True
         self.clients = weakref.WeakKeyDictionary()  # event loop -> its client and its limit
         self.known: dict[str, str] = {}  # digest of a question -> its answer
-        self.cut = False  # whether the file ends in the middle of a line
+        self.cut = False  # whether the cache file ends in the middle of a line
         if settings.cache and Path(settings.cache).is_file():
             text = Path(settings.cache).read_text(encoding="utf-8", errors="replace")
             self.cut = text[-1:] not in ("", "\n")
@@ -163,7 +163,7 @@ class Endpoint:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    continue  # the last line of a run that was killed
+                    continue  # the last line is incomplete: the run was killed
                 self.known[entry["question"]] = entry["answer"]
 
     def client(self) -> tuple:
@@ -183,7 +183,7 @@ class Endpoint:
     async def ask(
         self,
         messages: list[dict],  # role and content
-        form: type[Answer],  # of the answer
+        form: type[Answer],  # model of the answer
         salt: str = "",  # part of the cache key: another salt gives another answer to the same question
     ) -> Answer:
         "Return an answer of the given form. Raises `EndpointError`."

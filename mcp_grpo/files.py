@@ -43,7 +43,7 @@ def writing(
 
 def replace_file(
     path: str | Path,
-    data: str | bytes,  # its new contents
+    data: str | bytes,  # the new contents
 ) -> None:
     "Write a file atomically: wholly or not at all. Raises `WriteError`."
     draft = Path(path).with_name(Path(path).name + ".part")

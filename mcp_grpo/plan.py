@@ -102,7 +102,7 @@ def _notes(
     if plan.dtype == "bfloat16" and m.weights == "full" and not plan.processes:
         yield (
             "the weights themselves are bfloat16, so an update below 1/256 of a weight is rounded away; "
-            "model.dtype=float32 with train.autocast=bfloat16 keeps it"
+            "model.dtype=float32 with train.autocast=bfloat16 keeps such updates"
         )
     if plan.dtype == "bfloat16" and plan.processes and cfg.train.warmstart.steps:
         yield (
@@ -147,7 +147,7 @@ def plan_run(
 # %% ../nbs/10_run/00_plan.ipynb #69c53c13
 def check_model(
     cfg: Config,  # sections `model` and `rollout`
-) -> PreTrainedTokenizerBase:  # the model's
+) -> PreTrainedTokenizerBase:  # the tokenizer of the model
     "Raise `PolicyError` for a model that does not match the configuration; reads no weights."
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
@@ -221,7 +221,7 @@ def _savings(cfg: Config) -> Iterator[dict[str, object]]:
 
 
 def _fitting(
-    cfg: Config,  # of a run that does not fit
+    cfg: Config,  # configuration of a run that does not fit
     machine: Machine,  # with a known memory
 ) -> tuple[dict[str, object], Memory] | None:  # settings to change, and the memory with them; None if nothing fits
     "Find settings with which a run fits."
@@ -236,9 +236,9 @@ def _fitting(
 def memory_reason(
     cfg: Config,
     machine: Machine,  # with a known memory
-    needed: Memory,  # predicted
+    needed: Memory,  # the predicted memory
 ) -> str:
-    "Return why a run does not fit and with which settings it would, or an empty string."
+    "Return why a run does not fit, and settings with which it fits; an empty string if it fits."
     if needed.peak <= machine.memory:
         return ""
     found = _fitting(cfg, machine)

@@ -461,7 +461,7 @@ def _named_servers(truth: dict) -> list[str]:
 
 def _full_row(
     row: dict,  # short, ours, or another program's
-    where: str,  # its name, for the error
+    where: str,  # name of the row, for the error
     names: dict[str, str],  # name in the row -> name here
     notes: _Notes | None = None,  # filled with what is changed or not used
 ) -> dict:  # in SkyRL's format; keys that are not defined here are in `kept`
@@ -796,7 +796,7 @@ def read_rows(path: Path) -> list:
 
 
 def _no_rows(path: Path) -> NoReturn:
-    "Refuse an empty file."
+    "Raise `TaskError` for a file without rows."
     raise TaskError(f"task file {path} should hold a non-empty list of rows")
 
 
@@ -834,7 +834,7 @@ def write_tasks(
 
 # %% ../nbs/00_core/04_task.ipynb #796a4e14
 def _leaves(value: Any) -> Iterator[str]:
-    "Yield the texts and numbers in a JSON value, as texts."
+    "Yield all texts and numbers in a JSON value; a number becomes a text."
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -863,7 +863,7 @@ def split_by_entity(
     tasks: list[Task],
     share: float = 0.2,  # approximate share of the tasks to hold out
     seed: int = 0,
-) -> tuple[list[Task], list[Task]]:  # to train on, held out; each in the file's order
+) -> tuple[list[Task], list[Task]]:  # training tasks, held-out tasks; each in the file's order
     "Divide tasks into two parts that share no entity. Raises `TaskError` if all tasks are connected."
     about = [_entities_of(task) or {task.task_id} for task in tasks]
     times = Counter(entity for found in about for entity in found)

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 # %% ../../nbs/01_client/05_pool.ipynb #bd892e82
 async def together(
     fn: Callable[[Any], Awaitable],  # an async function of one argument
-    items: Iterable,  # its arguments
+    items: Iterable,  # one argument per call
 ) -> list:  # the results, in the order of the items
     "Run `fn` on all items concurrently. If some fail, raises the first exception after all have ended."
     items = list(items)
@@ -80,7 +80,7 @@ def _settings_of(spec: ServerSpec, secrets: list[str]) -> list:
         if not is_secret_name(name)
     }
     if spec.cwd not in ("", "{workdir}"):
-        found.append({"cwd": last(spec.cwd)})  # only where it is set: a tape without it stays valid
+        found.append({"cwd": last(spec.cwd)})  # only if it is set, so that a tape without it stays valid
     if headers:
         found.append({"headers": headers})
     return redact(found, secrets)
@@ -531,7 +531,7 @@ class Lease:
         self,
         server: str,  # a leased server
         tool: str,  # the tool's real name
-        arguments: dict | None = None,  # its real arguments
+        arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:  # with a fault, the episode cannot be scored
         "Call a tool. Raises `TapeMiss` if the tape is replayed and does not hold the call."
         return await self.session(server).call(tool, {} if arguments is None else arguments)
@@ -553,7 +553,7 @@ class Lease:
 class Proof:
     "The result of a canary test of a server."
 
-    server: str  # its name
+    server: str  # name of the server
     declared: str  # the isolation its spec declares
     level: str  # the measured isolation: the declared one, "shared", or "unproved"
     evidence: str  # one sentence
@@ -580,7 +580,7 @@ class Canary:
 
     def __init__(
         self,
-        server: str,  # its name
+        server: str,  # name of the server
         tools: dict[str, mcp_types.Tool],  # its tools, by name
         write: tuple | list | None = None,  # (tool, arguments) that writes "{canary}", or a list of such calls
         read: tuple
@@ -770,7 +770,7 @@ class Pool:
         return proof(
             spec.isolation,
             (
-                f"the canary was seen where it was written, and neither in a concurrent episode nor in {len(later)} "
+                f"the canary was seen by its own lease, but neither by a concurrent episode nor by {len(later)} "
                 "later ones."
             ),
         )

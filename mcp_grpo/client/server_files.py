@@ -65,7 +65,7 @@ def _load(path: Path, where: str) -> Any:
     except UnicodeDecodeError:
         raise SpecError(f"{where}: the server file is not text in UTF-8; save the file as UTF-8.") from None
     except (ValueError, RecursionError, yaml.YAMLError) as e:
-        mark = getattr(e, "problem_mark", None)  # the text of a YAML error quotes the file
+        mark = getattr(e, "problem_mark", None)  # only the place: the text of a YAML error would quote the file
         reason = f"{e.problem}, line {mark.line + 1}" if mark else str(e)
         raise SpecError(f"{where}: the server file is not {kind} ({reason}); correct the file.") from None
 
@@ -103,7 +103,7 @@ def _texts(env: dict) -> dict:
 def _in_our_terms(
     entry: Any,  # as it stands in the file of a client
     where: str,
-    gemini: bool = False,  # whether it stands in Gemini's settings
+    gemini: bool = False,  # whether the entry is from Gemini's settings
 ) -> dict:  # fields of a `ServerSpec`, and `envFile`
     "Return the entry of a server with our own keys; its variables are not replaced yet."
     if not isinstance(entry, dict):
@@ -118,7 +118,7 @@ def _in_our_terms(
     if kind == "sse" or gemini and not kind and "url" in entry and "httpUrl" not in entry:
         found["sse"] = True
     if gemini and isinstance(found.get("timeout"), (int, float)):
-        found["timeout"] /= 1000  # milliseconds there
+        found["timeout"] /= 1000  # Gemini's settings have milliseconds
     if isinstance(program := found.get("command"), dict):  # Zed's settings until 2025
         found |= {"command": program.get("path", "")} | {key: program[key] for key in ("args", "env") if key in program}
     headers = {key: f"${{{variable}}}" for key, variable in (found.pop("env_http_headers", None) or {}).items()}
@@ -232,7 +232,7 @@ def _values(file: ServerFile, name: str) -> tuple[dict[str, str], list[str]]:
 
 def spec_fields(
     file: ServerFile,
-    name: str,  # one of its servers
+    name: str,  # one of the servers in the file
 ) -> dict[str, Any]:  # keyword arguments of a `ServerSpec`
     "Return the entry of a server, with its variables replaced and its paths relative to the file."
     values, secrets = _values(file, name)
@@ -289,7 +289,7 @@ def read_server_file(
             here = projects.get(os.getcwd()) if isinstance(projects, dict) else None
             config = {"mcpServers": (_table(config) or {}) | (_table(here) or {})}
     if isinstance(config, dict) and isinstance(config.get("server"), dict) and _table(config) is None:
-        config = config["server"]  # as the registry's interface wraps it
+        config = config["server"]  # the API of the registry wraps the description
     if isinstance(config, dict) and _table(config) is None and ("packages" in config or "remotes" in config):
         return _from_registry(config, name, folder)
     table = {} if may_be_empty and _table(config) is None else _table(config)
@@ -428,7 +428,7 @@ def _from_registry(config: dict, name: str, folder: str) -> ServerFile:
     try:
         packages, remotes = config.get("packages") or [], config.get("remotes") or []
         for package in packages:
-            kind = package.setdefault("registryType", package.get("registryName"))  # as it was called at first
+            kind = package.setdefault("registryType", package.get("registryName"))  # the first name of this field
             package.setdefault("identifier", package.get("name"))
             if kind in _RUNTIMES and (package.get("transport") or {}).get("type", "stdio") == "stdio":
                 file.entries[server] = _package_entry(package, where)

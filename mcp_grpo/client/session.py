@@ -250,7 +250,7 @@ _LISTED, _LIST_SIZE = 1_000, 2_000_000  # largest number of tools in a list, and
 
 async def list_tools(
     client: ClientSession,  # initialized
-    pages: int = 20,  # largest number of pages; a server may always claim to have more
+    pages: int = 20,  # largest number of pages; a server may claim to have more without end
 ) -> list[mcp_types.Tool]:  # in the server's order
     "Return all tools of a server. Raises `MCPError` if the list is too large to be used."
     tools, cursor, size = [], None, 0
@@ -298,7 +298,7 @@ _LARGE = 100_000  # characters; work on a longer text is done in a thread
 
 # %% ../../nbs/01_client/03_session.ipynb #d16ebe51
 class Session:
-    "One MCP session, for the event loop that it was opened on: `open`, `call`, `close`, or `async with`."
+    "One MCP session, used on one event loop: `open`, `call` and `close`, or `async with`."
 
     def __init__(
         self,
@@ -383,8 +383,8 @@ class Session:
 
     async def call(
         self,
-        tool: str,  # its real name
-        arguments: dict | None = None,  # its real arguments
+        tool: str,  # real name of the tool
+        arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:
         "Call a tool. The server can neither make this method raise nor make it wait longer than the spec allows."
         arguments = {} if arguments is None else arguments
@@ -394,8 +394,8 @@ class Session:
 
     async def send(
         self,
-        tool: str,  # its real name
-        arguments: dict,  # checked
+        tool: str,  # real name of the tool
+        arguments: dict,  # checked arguments
     ) -> ToolResult:
         """Send a call whose arguments have been checked: through the gate, bounded in time and size, with secrets
         redacted and paths translated."""
@@ -500,7 +500,7 @@ class Session:
             raise PinError(
                 f"server '{self.spec.name}' has changed its tools since its first session, or since its tape was "
                 f"recorded (digest {found[:12]}, "
-                f"before {self.toolbox.digest[:12]}); look at them, and start the run again or record the tape anew."
+                f"before {self.toolbox.digest[:12]}); look at the tools, then restart the run or record the tape anew."
             )
 
     def _show(self, value: Any) -> Any:

@@ -58,7 +58,7 @@ class ServerSpec(BaseModel):
         description=("names of variables and headers whose values are never secret, or texts that are not secret"),
     )
     isolation: Literal["", "memory", "process", "workdir", "session", "shared"] = Field(
-        "", description="how episodes are kept apart; the strictest that the transport can give if empty"
+        "", description="how episodes are isolated; empty: the strictest isolation of the transport"
     )
     timeout: _Seconds = Field(30.0, description="seconds for one call")
     start_timeout: _Seconds = Field(30.0, description="seconds to start, shake hands and list the tools")
@@ -154,7 +154,7 @@ class ServerSpec(BaseModel):
         return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
 
     def offers(self, tool: str) -> bool:
-        "Return whether the allow and deny lists let `tool` through."
+        "Return whether the allow and deny lists permit a tool."
         return (not self.allow or _matches(tool, self.allow)) and not _matches(tool, self.deny)
 
     def repeatable(self, tool: str) -> bool:
@@ -170,7 +170,7 @@ def _explain_without_value(error: ValidationError, where: str) -> str:
 
 
 def _matches(tool: str, patterns: list[str]) -> bool:
-    "Return whether a tool's name fits one of the patterns."
+    "Return whether the name of a tool matches one of the patterns."
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 # %% ../../nbs/01_client/00_spec.ipynb #2e0c8c28
@@ -253,7 +253,7 @@ EMBEDDED = {
     "tavily": "shared",
     "python": "",
 }  # name: isolation; "" takes the strictest
-_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # those the default tasks use
+_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # the servers of the default tasks
 FAULT_KEY = (
     "mcp_grpo/fault"  # key in the _meta of an error by which an embedded server reports a fault of the infrastructure
 )

@@ -70,7 +70,7 @@ def live_writes_forbidden() -> bool:
 
 
 def _server_environment(
-    spec: ServerSpec,  # of a stdio server
+    spec: ServerSpec,  # spec of a stdio server
     home: str,  # its home folder
     tmp: str,  # its folder for temporary files
 ) -> dict[str, str]:  # name -> value
@@ -183,7 +183,7 @@ class ServerFolders:
         self.template, self.workdir = template, str(workdir)
         self.root = self.home = self.tmp = ""  # set by `make`
         self._filled = self._settled = (
-            None  # contents of the working folder when it was made, and of the other two before the first episode
+            None  # contents of the working folder after `make`, and of home and tmp after `settle`
         )
         self._started_with_files = False  # whether the server wrote into its working folder before the first episode
 
@@ -200,7 +200,7 @@ class ServerFolders:
         self._filled = self.contents(self.workdir)
 
     def contents(self, *places: str) -> dict[str, int]:  # path -> time of the last change, 0 for a folder
-        "Return the files and folders in some of the folders."
+        "Return all files and folders below the given folders."
         found = {}
         for place in places:
             for folder, folders, files in os.walk(place):
@@ -212,13 +212,13 @@ class ServerFolders:
         return found
 
     def settle(self) -> None:
-        "Record what the server has written while it started; any later change comes from an episode."
+        "Record the files that the server wrote during its start; any later change comes from an episode."
         self._settled = self.contents(self.home, self.tmp)
         self._started_with_files = self._filled is not None and self.contents(self.workdir) != self._filled
 
     def refill(
         self,
-        pid: int | None = None,  # of the server
+        pid: int | None = None,  # process id of the server
     ) -> None:
         """Reset the working folder to its template. Raises `OSError` if files of an episode would be left, or the
         server would lack a file that it needs."""
@@ -311,7 +311,7 @@ class ForkedProcess:
         self,
         server: ForkServer,  # starts the process
         request: dict,  # what to start, see `ForkServer.start`
-        errlog: Any = None,  # a real file for its error output; None discards it
+        errlog: Any = None,  # a real file for the server's error output; None discards it
     ):
         self.pid = self.returncode = self._id = None
         self._server, self._failure = server, ""
@@ -376,8 +376,8 @@ class ServerProcess:
 
     def __init__(
         self,
-        spec: ServerSpec,  # of a stdio server
-        errlog: Any = None,  # a real file for its error output; None discards it
+        spec: ServerSpec,  # spec of a stdio server
+        errlog: Any = None,  # a real file for the server's error output; None discards it
         workdir: str = "",  # an existing working folder; "" makes a fresh one with the template
     ):
         self.spec, self.errlog, self.folders = spec, errlog, ServerFolders(spec.template, workdir)
@@ -441,7 +441,7 @@ class ServerProcess:
         await self.child.started()
 
     async def settle(self) -> None:
-        "Record what the server has written while it started; any later change comes from an episode."
+        "Record the files that the server wrote during its start; any later change comes from an episode."
         await in_thread(self.folders.settle)
 
     async def refill(self) -> None:
@@ -565,7 +565,7 @@ class Conversation:
 
     def __init__(
         self,
-        process: ServerProcess,  # started
+        process: ServerProcess,  # a started process
         on_end: Callable[[str, str], None],  # called once with a fault and a reason if the server ends the conversation
     ):
         self.process, self._on_end, self.over, self.open_requests = process, on_end, False, set()
@@ -646,7 +646,7 @@ class Conversation:
 async def process_streams(
     process: ServerProcess,  # started; stopped when the context ends
     on_end: Callable[[str, str], None],  # called once with a fault and a reason if the server ends the conversation
-) -> AsyncIterator[tuple]:  # what an MCP client session reads from and writes to
+) -> AsyncIterator[tuple]:  # the streams of an MCP client session
     "Yield the message streams of a server's process."
     conversation = Conversation(process, on_end)
     async with anyio.create_task_group() as group:

@@ -44,10 +44,11 @@ class CallKey(NamedTuple):
     "Identifies a call; equal keys have equal answers."
 
     id: str  # hash of the other fields
-    server: str  # its name
-    digest: str  # hash of its tool list
+    server: str  # name of the server
+    digest: str  # hash of the server's tool list
     tool: str  # the tool's real name
-    arguments: str  # canonical
+    arguments: str  # canonical text
+
     history: str  # history of the session before the call; "" if the server is stateless
 
 
@@ -56,8 +57,8 @@ def _hash(*parts: str) -> str:
 
 # %% ../../nbs/01_client/04_tape.ipynb #0dc3fc0b
 def _call_key(
-    server: str,  # its name
-    digest: str,  # hash of its tool list
+    server: str,  # name of the server
+    digest: str,  # hash of the server's tool list
     tool: str,  # the tool's real name
     arguments: dict,  # without secrets
     history: str = "",  # history of the session, see `extend`
@@ -268,16 +269,16 @@ class TapeFile:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
         except sqlite3.Error as e:
-            raise TapeError(f"the tape {self.path} cannot be read ({e}); it should be open and undamaged.") from e
+            raise TapeError(f"the tape {self.path} cannot be read ({e}); the tape should be open and undamaged.") from e
 
     async def write(self, statement: str, values: tuple) -> None:
         "Execute a statement, and return after its commit."
         if self.writer is None:
-            raise TapeError(f"the tape {self.path} was opened to replay and cannot be written to; open it with auto.")
+            raise TapeError(f"the tape {self.path} was opened with replay and cannot be written to; open it with auto.")
         await asyncio.shield(asyncio.wrap_future(self.writer.submit(statement, values)))
 
     def close(self) -> None:
-        "Write what is queued and leave one plain file; may be called twice."
+        "Write the queued statements and leave one plain file; may be called twice."
         self._read.close()  # first, because the log cannot be merged while a reader is open
         if self.writer is not None:
             self.writer.close()
@@ -287,12 +288,12 @@ class TapeFile:
         path, mode = self.path, self.mode
         if mode not in _MODES:
             raise TapeError(
-                f"a tape is opened to {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
+                f"the mode of a tape is {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
             )
         if path.suffix == ".jsonl" and mode != "replay":
             raise TapeError(f"{path} is an exported tape, which can only be replayed; record into another file.")
         if mode == "replay" and not path.is_file():
-            raise TapeError(f"there is no tape {path}; record one first.")
+            raise TapeError(f"there is no tape {path}; record it first with the mode record or auto.")
 
     def _open_with_retries(self) -> None:
         "Open the file; retry while another process opens or closes the tape."
@@ -356,11 +357,11 @@ class Tape:
         self.served = self.called = 0  # number of calls answered from the tape, and of calls made
         self._running: dict[
             tuple, asyncio.Future
-        ] = {}  # (event loop, id of a running call): done when the call has ended
+        ] = {}  # (event loop, id of a running call) -> done when the call has ended
 
     def get(
         self,
-        key: CallKey,  # of the call
+        key: CallKey,  # key of the call
     ) -> ToolResult | None:
         "Return the recorded answer; None if no answer is recorded or the mode does not serve it."
         result, generation = self._find(key) or (None, 0)
@@ -376,7 +377,7 @@ class Tape:
 
     async def put(
         self,
-        key: CallKey,  # of the call
+        key: CallKey,  # key of the call
         result: ToolResult,  # without secrets
     ) -> ToolResult:  # the answer that the tape now holds
         "Record an answer, and return when it is on disk. In one recording, a later answer replaces only a fault."
@@ -385,7 +386,7 @@ class Tape:
 
     async def once(
         self,
-        key: CallKey,  # of the call
+        key: CallKey,  # key of the call
         call: Callable[[], Awaitable[ToolResult]],  # makes the call; its result must hold no secrets
     ) -> ToolResult:
         "Return the recorded answer, or make the call and record its answer. Raises `TapeMiss` for a miss in replay."
@@ -406,7 +407,7 @@ class Tape:
 
     def tools(
         self,
-        server: str,  # its name
+        server: str,  # name of the server
     ) -> list[dict] | None:  # as passed to `put_tools`; None if the server has to list them
         "Return the recorded tools of a server."
         rows = self.file.select("SELECT tools, generation FROM tools WHERE server = ?", server)
@@ -416,7 +417,7 @@ class Tape:
 
     async def put_tools(
         self,
-        server: str,  # its name
+        server: str,  # name of the server
         tools: list[dict],  # all tools that the server offers, as JSON
         digest: str,  # hash of the tool list, a part of every key
     ) -> None:
@@ -457,7 +458,7 @@ class Tape:
         return path
 
     def close(self) -> None:
-        "Write what is queued and leave one plain file; may be called twice."
+        "Write the queued statements and leave one plain file; may be called twice."
         self.file.close()
         _log.info("%s answered %d calls; %d were made", self.path, self.served, self.called)
 
@@ -527,8 +528,8 @@ class TapedSession:
     def __init__(
         self,
         tape: Tape,  # open
-        server: str,  # its name
-        digest: str,  # hash of its tool list
+        server: str,  # name of the server
+        digest: str,  # hash of the server's tool list
         live: Callable[[str, dict], Awaitable[ToolResult]]
         | None = None,  # makes a call, and opens its session if necessary; not needed in replay
         stateful: bool = False,  # whether an answer may depend on earlier calls
@@ -550,8 +551,8 @@ class TapedSession:
 
     async def call(
         self,
-        tool: str,  # its real name
-        arguments: dict | None = None,  # its real arguments
+        tool: str,  # real name of the tool
+        arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:
         "Return the answer to a call. Raises `TapeMiss` in replay if the call was never recorded."
         call = _Call(tool, {} if arguments is None else arguments)

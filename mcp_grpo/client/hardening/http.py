@@ -106,7 +106,7 @@ def _no_message(response: httpx2.Response, request: httpx2.Request) -> tuple[int
     return (
         _NO_ANSWER,
         f"status {response.status_code}: {response.text[:100_000]}",
-    )  # the session redacts it, then shortens it
+    )  # the session redacts this text, then shortens it
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #32ee872d
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -134,7 +134,7 @@ class _BoundedEvents(httpx2.AsyncByteStream):
 
     def __init__(
         self, response: httpx2.Response, limit: int, error: bytes | None
-    ):  # None: the limit is that of one event
+    ):  # error None: the limit holds for each event
         self._response, self._limit, self._error = response, limit, error
         self.aclose = response.aclose
 

@@ -78,5 +78,5 @@ def finite(
     except ValueError:
         return _named(value)
     except (TypeError, RecursionError):
-        pass  # not from a JSON text
+        pass  # the value does not come from a JSON text
     return value

@@ -21,7 +21,7 @@ class Bucket:
     def __init__(self, rate: float):
         self.rate = rate
         self._most = self._tokens = max(1.0, rate)
-        self._at = -math.inf  # when the tokens were last counted
+        self._at = -math.inf  # time at which the tokens were last counted
 
     def wait(self, now: float) -> float:
         "Return the seconds until a token is available."
@@ -42,7 +42,7 @@ class Pause:
     "A pause that a server asked for: the time until which it wants no calls."
 
     def __init__(self):
-        self.until = -math.inf  # by `time.monotonic`
+        self.until = -math.inf  # a time of `time.monotonic`
 
     @property
     def left(self) -> float:

@@ -69,7 +69,7 @@ class Toolbox:
 
     def check(
         self,
-        tool: str,  # its real name
+        tool: str,  # real name of the tool
         arguments: dict,  # as the model gave them
     ) -> str:  # one sentence, empty when the call may be made
         "Return the reason why a call is refused."
@@ -88,7 +88,7 @@ class Toolbox:
 
     def broken_promise(
         self,
-        tool: str,  # its real name
+        tool: str,  # real name of the tool
         structured: Any,  # the structured content of a result, or None
         size: int,  # of the result, in bytes
     ) -> str:  # one sentence; empty if the result fits
