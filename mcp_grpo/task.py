@@ -58,7 +58,10 @@ class OfferedTool:
     changes_state: StrictBool = Field(
         False,
         exclude_if=lambda changes: not changes,
-        description="whether a call leaves something behind; an episode that calls it without need does not succeed",
+        description=(
+            "whether a call leaves something behind; an episode that makes such a call succeeds only if the task "
+            "needs it"
+        ),
     )
     fails_first: StrictInt = Field(
         0,
@@ -356,7 +359,7 @@ def _renamed(
         return names.get(server, server), tool
     if "." not in to:
         raise TaskError(
-            f"data.server_names: {server}.{tool} should be given a server and a tool, as in server.tool, not {to!r}."
+            f"data.server_names: {server}.{tool} should be mapped to a server and a tool (server.tool), not to {to!r}."
         )
     new_server, _, new_tool = to.rpartition(".")  # the name of a server may hold dots
     return new_server, new_tool
@@ -646,11 +649,11 @@ class Task:
         if self.success["kind"] == "answer":
             _texts_and_numbers(self.success.get("values"), "success.values: ")
         if self.success["kind"] == "calls" and not self.success.get("must_call_tool"):
-            raise ValueError("success.must_call_tool: the field is needed when success is decided by calls.")
+            raise ValueError("success.must_call_tool: the field is missing; success.kind 'calls' needs it.")
         if self.state_check and not _CONDITIONS & self.state_check.keys():
-            raise ValueError(f"state_check: one of {', '.join(sorted(_CONDITIONS))} is needed.")
+            raise ValueError(f"state_check: at least one of {', '.join(sorted(_CONDITIONS))} is needed.")
         if self.success["kind"] == "state" and not self.state_check:
-            raise ValueError("state_check: the field is needed when success is decided by state.")
+            raise ValueError("state_check: the field is missing; success.kind 'state' needs it.")
         return self
 
     @property

@@ -109,7 +109,7 @@ def _in_our_terms(
     if not isinstance(entry, dict):
         raise SpecError(f"{where}: its entry should be an object, not {type(entry).__name__}.")
     if "name" in entry:
-        raise SpecError(f"{where}: name: there is no such field; the key of the entry is its name.")
+        raise SpecError(f"{where}: name: there is no such field; the key of an entry is the name of the server.")
     kind = entry.get("type", entry.get("transport")) or ""
     if re.sub("[-_]", "", str(kind)).lower() not in ("", *_KINDS):
         _log.warning("%s: its type %r is unknown and ignored; known types are stdio, http and sse", where, kind)

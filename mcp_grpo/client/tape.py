@@ -147,7 +147,7 @@ class TapeWriter:
         self._thread.start()
 
     def submit(self, statement: str, values: tuple) -> Future:
-        "Return a future that is done when the statement has been committed."
+        "Queue a statement, and return a future that is done when the statement has been committed."
         done = Future()
         with self._lock:
             if not self._open or self._pid != os.getpid():
