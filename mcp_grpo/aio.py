@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal
 # %% ../nbs/00_core/02_aio.ipynb #a994e2ff
 _portal: BlockingPortal | None = None
 _portal_lock = threading.Lock()
-_STOP_SECONDS = 20.0  # that the loop may take to end
+_STOP_SECONDS = 20.0  # longest wait for the thread of the loop to end
 
 
 def _run_portal(ready: concurrent.futures.Future) -> None:
@@ -31,7 +31,7 @@ def _run_portal(ready: concurrent.futures.Future) -> None:
     anyio.run(main)
 
 
-_LAST: list[Callable[[], Awaitable]] = []  # what the loop does before it stops
+_LAST: list[Callable[[], Awaitable]] = []  # async functions that the loop runs before it stops
 
 
 def at_exit(fn: Callable[[], Awaitable]) -> Callable[[], Awaitable]:
@@ -71,7 +71,7 @@ def _forget_portal() -> None:
 
 @cache
 def _watch_forks() -> None:
-    "Forget the portal in every forked copy of this process, from now on."
+    "Have every forked copy of this process, from now on, forget the portal."
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget_portal)
 

@@ -22,18 +22,18 @@ from .files import replace_file
 
 # %% ../nbs/00_core/03_config.ipynb #59d3cfaf
 class ConfigError(UserError, ValueError):
-    "A setting that cannot be used; the message is one sentence that says what to do."
+    "A setting cannot be used; the message is one sentence that says what to do."
 
 # %% ../nbs/00_core/03_config.ipynb #f7739316
 class Section(BaseModel):
     "Base class of all sections and of settings with options: strict about names, numbers and assignments."
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
-    bare: ClassVar[tuple[str, ...]] = ()  # of a setting with options: those that a value which is no table sets
+    bare: ClassVar[tuple[str, ...]] = ()  # of a setting with options: those that a single value sets
 
     @classmethod
     def as_table(cls, value):
-        "Return a bare value as a table, where one is accepted."
+        "Return a single value as a table of the options in `bare`; leave any other value as it is."
         return {name: value for name in cls.bare} if cls.bare and not isinstance(value, (dict, cls)) else value
 
     @model_validator(mode="before")
@@ -46,7 +46,7 @@ class Section(BaseModel):
     def _refuse_bool_as_number(cls, value, info):
         annotation = cls.model_fields[info.field_name].annotation
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            raise ValueError(f"{value} can only be the value of a setting that is true or false.")
+            raise ValueError(f"{value} is only allowed for a boolean setting (true or false); this setting is not one.")
         return value
 
 # %% ../nbs/00_core/03_config.ipynb #55583b65
@@ -55,7 +55,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 def _default_device() -> str:
     """Return the value of the environment variable DEVICE_TYPE, or `auto` if it is not set. Raises `ConfigError` if
-    there is no such device."""
+    it names no known device."""
     wanted = os.environ.get("DEVICE_TYPE") or "auto"
     if wanted in get_args(Device):
         return wanted
@@ -66,7 +66,7 @@ def _default_device() -> str:
 
 def _default_memory() -> float:
     """Return the value of the environment variable VLLM_GPU_MEMORY_UTILIZATION, or 0.4 if it is not set. Raises
-    `ConfigError` if it is not a share."""
+    `ConfigError` if it is not a number above 0 and at most 1."""
     said = os.environ.get("VLLM_GPU_MEMORY_UTILIZATION") or "0.4"
     try:
         share = float(said)
@@ -106,8 +106,8 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "float32",
         description=(
-            "dtype of the weights; auto takes bfloat16 on a GPU that multiplies it natively, and for an adapter on a "
-            "larger model than the packaged one on such a processor, else float32"
+            "dtype of the weights; auto takes bfloat16 on a GPU that multiplies bfloat16 natively; on a processor that "
+            "does, only for an adapter on a model larger than the packaged one; else float32"
         ),
     )
     weights: Literal["full", "lora"] = Field("full", description="what is trained: all weights, or a LoRA adapter")
@@ -115,7 +115,7 @@ class ModelConfig(Section):
     quantization: Literal["none", "nf4", "auto"] = Field(
         "none",
         description=(
-            "nf4 holds the frozen base of an adapter in 4 bits (bitsandbytes); auto does so on a GPU where "
+            "nf4 stores the frozen weights below an adapter in 4 bits (bitsandbytes); auto takes nf4 on a GPU where "
             "bitsandbytes is installed"
         ),
     )
@@ -132,21 +132,22 @@ class DataConfig(Section):
     server_names: dict[str, str] = Field(
         {},
         description=(
-            "servers that the task files name otherwise: server, server.tool or server.tool.argument -> as they are "
-            "called here"
+            "map for task files with other names: server, server.tool or server.tool.argument as in the file -> its "
+            "name here"
         ),
     )
 
 # %% ../nbs/00_core/03_config.ipynb #da6c67c7
 class Tape(Section):
-    "Where the servers' answers are recorded."
+    "File and mode of the recording of the servers' answers."
 
     bare = ("file",)
     file: str = Field("", description="file of the recording; no recording if empty")
     mode: Literal["record", "replay", "auto"] = Field(
         "auto",
         description=(
-            "record every call anew, replay from the file alone, or auto: replay what is recorded and record the rest"
+            "record: record every call anew; replay: answer from the file alone; auto: replay a recorded call, else "
+            "record it"
         ),
     )
 
@@ -157,7 +158,7 @@ class ServersConfig(Section):
     names: list[str] = Field(["polygon", "fmp", "slack"], description="embedded servers")
     transport: Literal["memory", "stdio"] = Field("memory", description="how the embedded servers are reached")
     pins: dict[str, str] = Field(
-        {}, description="server: digest of the approved tool list; without an entry any list is accepted"
+        {}, description="server -> digest of its approved tool list; a server without an entry may have any tool list"
     )
     tape: Tape = Field(default_factory=Tape, description="recording of the servers' answers")
     file: str = Field("", description="a JSON file with an `mcpServers` table of further servers")
@@ -177,8 +178,8 @@ class RolloutConfig(Section):
         ge=0,
         le=1,
         description=(
-            "share of the turns without a call, where one is needed, that are replaced by the needed call: never "
-            "trained on, and each costs the reward term `forced`"
+            "share of turns that make no call where one is needed and are replaced by the needed call; a replaced turn "
+            "is never trained on, and costs the reward term `forced`"
         ),
     )
     max_new_tokens: int = Field(
@@ -193,20 +194,20 @@ class RolloutConfig(Section):
         ),
     )
     num_parallel_envs: int = Field(
-        0, ge=0, description="largest number of concurrent episodes in training; 0: all of a step"
+        0, ge=0, description="largest number of concurrent episodes in training; 0: all episodes of a step"
     )
     deterministic: Annotated[bool | None, _NULL] = Field(
         None,
         description=(
-            "decode in rounds with a barrier, so that a rerun gives the same tokens; hf engine only; null: true for "
-            "the packaged model, false for larger ones, which are faster without"
+            "decode in rounds with a barrier, so that a rerun gives the same tokens; engine hf only; null: true for "
+            "the packaged model, false for larger models, which are faster without rounds"
         ),
     )
     engine: str = Field(
         "hf",
         description=(
-            "hf, vllm, remote (vllm serve processes, see endpoints), or auto: vllm where it is installed and can "
-            "sample the policy, else hf"
+            "hf, vllm, remote (`vllm serve` processes, see `rollout.endpoints`), or auto: vllm if it is installed and "
+            "can sample the policy, else hf"
         ),
     )
     endpoints: list[str] = Field(
@@ -215,16 +216,16 @@ class RolloutConfig(Section):
     weights_folder: str = Field(
         "",
         description=(
-            "folder through which the engine remote hands over weights; the servers see it under the same path; a "
-            "temporary folder if empty"
+            "folder in which the engine remote leaves new weights for the `vllm serve` processes, which must see it "
+            "under the same path; empty: a temporary folder"
         ),
     )
     tools_as: Literal["auto", "template", "compact", "prompt"] = Field(
         "auto",
         description=(
-            "how the tools are shown: by the policy's chat template, as a compact list in the system message, or by "
-            "the row's own prompt; auto takes the prompt where it lists the tools, else the template where it can "
-            "show tools, else the list"
+            "how the tools are shown: template: by the policy's chat template; compact: as a list in the system "
+            "message; prompt: by the prompt of the task row; auto: prompt if it lists the tools, else template if it "
+            "can show tools, else compact"
         ),
     )
     calls: Literal["auto", "hermes", "json", "llama", "mistral", "pythonic", "xml"] = Field(
@@ -233,8 +234,8 @@ class RolloutConfig(Section):
     thinking: bool = Field(
         False,
         description=(
-            "whether a chat template that knows `enable_thinking` is asked for turns with thoughts; they need a "
-            "larger max_new_tokens"
+            "whether the policy thinks before it answers, if its chat template knows `enable_thinking`; this needs "
+            "a larger max_new_tokens"
         ),
     )
     gpu_memory: float = Field(
@@ -242,16 +243,16 @@ class RolloutConfig(Section):
         gt=0,
         le=1,
         description=(
-            "share of the GPU's memory for sampling: all that vllm takes, or the keys and values of hf; for vllm on a "
-            "processor, of 4 GiB for keys and values"
+            "share of the GPU's memory for sampling: with vllm, for everything; with hf, for the KV cache; with vllm "
+            "on a processor, the share of 4 GiB for the KV cache"
         ),
     )
     dtype: Literal["auto", "model", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description=(
-            "dtype of the weights that the engine hf samples from; any other than the model's is a copy, refreshed at "
-            "every step; auto takes bfloat16 if all weights of a larger model than the packaged one are trained on a "
-            "processor that multiplies it natively, else the model's"
+            "dtype of the weights that the engine hf samples from; if it is not the model's, hf samples from a copy, "
+            "refreshed at every step; auto takes bfloat16 if all weights of a model larger than the packaged one are "
+            "trained on a processor that multiplies bfloat16 natively, else the model's dtype"
         ),
     )
 
@@ -262,8 +263,8 @@ class RolloutConfig(Section):
             if isinstance(values, dict) and name in values:
                 instead = f"; for evaluation there is evaluate.{name}" if name in EvaluateConfig.model_fields else ""
                 raise ValueError(
-                    f"training does not sample with {name}, because the loss takes the probabilities of the "
-                    f"sampled tokens for the policy's own{instead}."
+                    f"training does not sample with {name}, because the loss needs the policy's own probabilities of "
+                    f"the sampled tokens{instead}."
                 )
         return values
 
@@ -283,7 +284,7 @@ class WarmStart(Section):
         description="peak learning rate; 0: `train.lr` for the packaged model, ten times `train.lr` for any other",
     )
     pseudonyms: int = Field(
-        0, ge=0, description="further episodes per task, with invented names and codes, see `env.offer`"
+        0, ge=0, description="extra demonstrations per task, with invented names and codes, see `env.offer`"
     )
 
 
@@ -292,7 +293,7 @@ class OptimizerChoice(Section):
 
     bare = ("name",)
     name: str = Field("adamw_torch_fused", description="such as adamw_torch, adamw_8bit (bitsandbytes), adafactor, sgd")
-    weight_decay: float = Field(0.0, ge=0, description="decay of matrices; vectors (norms, biases) never decay")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of matrices; vectors (norms, biases) never decay")
     args: dict[str, str] = Field({}, description="further arguments, as transformers' optim_args takes them")
 
 
@@ -311,9 +312,14 @@ class Advantage(Section):
     bare = ("name",)
     name: str = Field(
         "auto",
-        description="a name in the registry of `train.advantage`; auto takes the one that the loss is defined with",
+        description="a name in the registry of `train.advantage`; auto takes the one with which the loss is defined",
     )
-    gamma: float = Field(1.0, ge=0, le=1, description="discount: per token in gae and reinforce_pp, per turn in turn")
+    gamma: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="discount, applied per token by the estimators `gae` and `reinforce_pp`, per turn by `turn`",
+    )
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
 
 
@@ -321,12 +327,12 @@ class Clip(Section):
     "Bounds of the ratio between the new and the old policy."
 
     bare = ("low", "high")
-    low: _Bound = Field(None, ge=0, le=1, description="lower bound is 1 - low; null takes the loss's own bound")
-    high: _Bound = Field(None, ge=0, description="upper bound is 1 + high; null takes the loss's own bound")
+    low: _Bound = Field(None, ge=0, le=1, description="lower bound is 1 - low; null: the default of the loss")
+    high: _Bound = Field(None, ge=0, description="upper bound is 1 + high; null: the default of the loss")
     dual: _Bound = Field(
         None,
         ge=0,
-        description="bound for tokens with a negative advantage; 0 for none, null takes the loss's own bound",
+        description="upper bound where the advantage is negative; 0: no bound; null: the default of the loss",
     )
 
 
@@ -343,7 +349,7 @@ class Overlong(Section):
 
     bare = ("buffer",)
     buffer: int = Field(0, ge=0, description="tokens before the limit over which the penalty grows; 0: no penalty")
-    penalty: float = Field(1.0, ge=0, description="what an episode at its limit loses of its reward")
+    penalty: float = Field(1.0, ge=0, description="subtracted from the reward of an episode that reaches its limit")
     mask: bool = Field(
         False,
         description="leave truncated episodes out of the loss; they still count in the baseline and in the averages",
@@ -354,7 +360,7 @@ class KL(Section):
     "The KL term."
 
     bare = ("weight",)
-    weight: float = Field(1e-3, ge=0, description="its weight; 0 skips the forward pass of the reference")
+    weight: float = Field(1e-3, ge=0, description="weight of the KL term; 0 skips the forward pass of the reference")
     estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimate from sampled tokens, see `train.loss`")
     place: Literal["loss", "reward"] = Field("loss", description="added to the loss, or subtracted from the rewards")
 
@@ -366,8 +372,8 @@ class Reference(Section):
     kind: Literal["auto", "adapter_off", "frozen", "ema"] = Field(
         "auto",
         description=(
-            "the model without its adapter, a frozen copy, or a copy that follows; auto is adapter_off with LoRA, "
-            "else frozen"
+            "adapter_off: the model without its adapter; frozen: a frozen copy; ema: a copy that follows the policy; "
+            "auto: adapter_off with LoRA, else frozen"
         ),
     )
     every: int = Field(100, ge=1, description="steps between two updates of the reference ema")
@@ -381,7 +387,7 @@ class ImportanceWeight(Section):
     cap: float = Field(2.0, ge=0, description="largest weight; 0: no correction")
     mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         "token_truncate",
-        description="weight per token or per episode; above the cap it is truncated, or the tokens are masked",
+        description="a weight per token or per episode (sequence); a weight above the cap is cut, or its tokens masked",
     )
 
 # %% ../nbs/00_core/03_config.ipynb #f5f7745e
@@ -389,7 +395,7 @@ class TrainConfig(Section):
     "How the policy is updated from trajectories."
 
     steps: Annotated[int | None, _NULL] = Field(
-        40, ge=0, description="largest number of steps; null: as many as `max_epochs` make"
+        40, ge=0, description="largest number of steps; null: until `max_epochs` is reached"
     )
     max_epochs: int = Field(
         0,
@@ -408,7 +414,7 @@ class TrainConfig(Section):
         8e-4,
         ge=0,
         description=(
-            "peak learning rate; if it is not set, 8e-4 for the packaged model and 1e-6 for others, with an adapter "
+            "peak learning rate; if it is not set, 8e-4 for the packaged model and 1e-6 for others; with an adapter, "
             "4e-3 and 2e-5"
         ),
     )
@@ -417,17 +423,15 @@ class TrainConfig(Section):
     drop_zero_variance_groups: bool = Field(
         True,
         description=(
-            "leave groups whose rewards are all equal out of the loss, of its averages and of its KL and entropy terms"
+            "leave groups whose rewards are all equal out of the loss, its averages and its KL and entropy terms"
         ),
     )
     loss: str = Field("ppo_clip", description="a name in the registry of `train.loss`")
-    clip: Clip = Field(
-        default_factory=Clip, description="bounds of the ratio; a bare value is both the lower and the upper one"
-    )
+    clip: Clip = Field(default_factory=Clip, description="bounds of the ratio; a single number sets `low` and `high`")
     value_head: ValueHead = Field(default_factory=ValueHead, description="the value head, if the advantage needs one")
     overlong: Overlong = Field(default_factory=Overlong, description="what happens to episodes that reach their limit")
     kl: KL = Field(default_factory=KL, description="the KL term to the reference")
-    reference: Reference = Field(default_factory=Reference, description="the model that the KL is measured to")
+    reference: Reference = Field(default_factory=Reference, description="the model against which KL is measured")
     entropy: float = Field(0.002, description="weight of the entropy bonus")
     grad_clip: float = Field(1.0, ge=0, description="largest gradient norm; 0: no limit")
     tis: ImportanceWeight = Field(
@@ -437,7 +441,7 @@ class TrainConfig(Section):
     micro_batch: int = Field(
         0, ge=0, description="largest number of episodes in a micro-batch; 0: as many as `token_budget` holds"
     )
-    accumulation: int = Field(0, ge=0, description="micro-batches per update; 0: all of the step")
+    accumulation: int = Field(0, ge=0, description="micro-batches per update; 0: all micro-batches of the step")
     gradient_checkpointing: bool = Field(
         False,
         description="compute activations again in the backward pass instead of keeping them: less memory, more time",
@@ -445,8 +449,8 @@ class TrainConfig(Section):
     autocast: Literal["auto", "none", "bfloat16", "float16"] = Field(
         "auto",
         description=(
-            "dtype of matrix products; auto takes bfloat16 where the hardware multiplies it natively; float16 scales "
-            "the loss"
+            "dtype of matrix products; auto takes bfloat16 where the hardware multiplies it natively; with float16 the "
+            "loss is scaled"
         ),
     )
     checkpoint_every: int = Field(25, ge=0, description="steps between checkpoints; 0 for none")
@@ -462,31 +466,31 @@ class Judge(Section):
     "The model that scores the reward terms rubric and ranking."
 
     bare = ("model",)
-    model: str = Field("", description="its name; empty: the environment variable OPENAI_MODEL")
+    model: str = Field("", description="name of the model; empty: the environment variable OPENAI_MODEL")
     budget: int = Field(
         1000, ge=0, description="largest number of answers per run, 0: no limit; answers from the cache are free"
     )
-    cache: str = Field("", description="file that keeps the answers, so that none is asked twice; empty: in memory")
+    cache: str = Field("", description="file of the answers, so that no question is sent twice; empty: in memory")
 
 # %% ../nbs/00_core/03_config.ipynb #36855454
 class RewardConfig(Section):
-    "What an episode is worth, see `env.reward` and `env.judge`."
+    "The terms of the reward, see `env.reward` and `env.judge`."
 
     weights: dict[str, float] = Field(
-        {}, description="weight of a reward term in the total, where it differs from its own; 0 leaves the term out"
+        {}, description="reward term -> weight in the total, in place of the term's default; 0 leaves the term out"
     )
-    module: str = Field("", description="a module, or a .py file, with reward terms of your own")
+    module: str = Field("", description="a module, or a .py file, that defines further reward terms")
     judge: Judge = Field(default_factory=Judge, description="the model that judges, for the terms rubric and ranking")
 
 # %% ../nbs/00_core/03_config.ipynb #9a925c38
 class ParallelConfig(Section):
-    "Over how many processes a run is spread."
+    "Training in several processes."
 
     deepspeed: str = Field(
         "",
         description=(
-            "file of DeepSpeed settings, such as deepspeed_zero3.json of the presets: one process per GPU, two on a "
-            "CPU; empty: one process, without DeepSpeed"
+            "file of DeepSpeed settings, such as deepspeed_zero3.json beside the presets: one process per GPU, or two "
+            "on a CPU; empty: one process, without DeepSpeed"
         ),
     )
 
@@ -500,12 +504,10 @@ class EvaluateConfig(Section):
     repetition_penalty: float = Field(
         1.0, gt=0, description="above 1, tokens that the episode already holds become less likely"
     )
-    stop: list[str] = Field([], description="texts that end a turn, besides the template's own end")
+    stop: list[str] = Field([], description="texts that end a turn, besides the end-of-turn mark of the chat template")
     constrained: bool = Field(
         False,
-        description=(
-            "hold every turn to a well-formed call of an offered tool or an answer; needs rollout.engine vllm or remote"
-        ),
+        description=("allow only well-formed calls of offered tools, and answers; needs rollout.engine vllm or remote"),
     )
 
 # %% ../nbs/00_core/03_config.ipynb #4acdffea
@@ -514,13 +516,13 @@ _USUAL_LR = {
     (True, "lora"): 4e-3,
     (False, "full"): 1e-6,
     (False, "lora"): 2e-5,
-}  # tiny or not, weights -> learning rate
+}  # (whether the model is tiny, `model.weights`) -> learning rate
 
 
 def is_tiny(
-    name: str,  # of a model
+    name: str,  # name or folder of a model
 ) -> bool:
-    "Return whether it is the packaged model, or one in a folder that is as narrow."
+    "Return whether a model is the packaged one, or lies in a folder and is as narrow as the packaged one."
     try:
         return (
             name == "tiny"
@@ -549,7 +551,7 @@ class Config(Section):
 def resolve_learning_rates(
     cfg: Config,  # changed in place
 ) -> Config:
-    "Set the learning rates that nobody has set by the model: small ones bear larger rates."
+    "Set the learning rates that nobody has set to the usual ones for the model: small models bear larger rates."
     tiny, train = is_tiny(cfg.model.name), cfg.train
     if "lr" not in train.model_fields_set:
         train.lr = _USUAL_LR[tiny, cfg.model.weights]
@@ -561,15 +563,15 @@ def resolve_learning_rates(
 def is_deterministic(
     cfg: Config,  # sections `model` and `rollout`
 ) -> bool:
-    "Return whether a run samples in deterministic rounds; where the setting leaves it open, the packaged model does."
+    "Return whether a run samples in deterministic rounds; if the setting is null, only the packaged model does."
     return is_tiny(cfg.model.name) if cfg.rollout.deterministic is None else cfg.rollout.deterministic
 
 # %% ../nbs/00_core/03_config.ipynb #7eb6be42
 def nearest(
-    name: str,  # what was typed
-    names: Iterable[str],  # what exists
+    name: str,  # the unknown name
+    names: Iterable[str],  # the known names
 ) -> str:  # "; did you mean ...?", or "." if no name is similar
-    "Return the existing name that looks most like `name`, as the end of an error sentence."
+    "Return the most similar existing name, as the end of an error sentence."
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else "."
 
@@ -577,9 +579,9 @@ def nearest(
 def dotted_fields(
     model: type,  # a pydantic model
     prefix: str = "",
-    options: bool = False,  # replace a setting that has options by them
+    options: bool = False,  # list the options of a setting in place of the setting
 ) -> list[str]:  # dotted names
-    "Return all fields of a model; a section is replaced by its fields, as in `train.steps`."
+    "Return all fields of a model, those of its sections as in `train.steps`."
     names = []
     for name, field in model.__pydantic_fields__.items():
         inner = field.annotation
@@ -643,21 +645,21 @@ _ELSEWHERE = {
     "judge_model": "reward.judge.model",
     "judge_budget": "reward.judge.budget",
     "judge_cache": "reward.judge.cache",
-}  # what other trainers and earlier versions call a setting
+}  # name of a setting in other trainers or earlier versions -> its name here
 _REMOVED = {
     "advantage_std": "grpo divides by the population's standard deviation",
     "perturb_std": "noise on the weights only lowered success",
     "value_clip": "the value head's loss clips at 0.2",
     "steps_per_epoch": "an epoch uses every task once",
     "processes": "there is one process per GPU, and two on a CPU",
-}  # setting of an earlier version: what happens instead
+}  # setting of an earlier version -> the reason why it is gone
 
 
 def unknown_field(
-    field: str,  # dotted
+    field: str,  # dotted name of the unknown field
     model: type | None,  # the pydantic model that has no such field
 ) -> str:
-    "Return the error text for an unknown field, with the nearest known name or the names in its section."
+    "Return the error text for an unknown field, with the most similar known names or the names in its section."
     known, options = (dotted_fields(model, options=more) if model else [] for more in (False, True))
     last = field.split(".")[-1]
     usual = _ELSEWHERE.get(last)
@@ -702,8 +704,8 @@ _ASSIGNMENT = re.compile(
 def _read_yaml(
     text: str,
     where: str,  # name of the source, for the error
-):  # lists, tables and text
-    "Read YAML with every scalar as text. Raises `ConfigError`."
+):  # lists, tables and texts
+    "Read YAML, and leave every scalar a text. Raises `ConfigError`."
     try:
         return yaml.load(text, yaml.BaseLoader)
     except yaml.YAMLError as e:
@@ -712,7 +714,7 @@ def _read_yaml(
 
 def _parse_overrides(
     text: str,  # "section.key=value,section.key=value"
-) -> list[dict]:  # one an assignment: {section: {key: value}}, or {key: value}
+) -> list[dict]:  # one dict per assignment: {section: {key: value}}, or {key: value}
     "Read typed overrides. Raises `ConfigError` if an assignment has no `=` or its value cannot be read."
     found, at, text = [], 0, text.strip(", \t\n")
     while at < len(text):
@@ -723,7 +725,7 @@ def _parse_overrides(
                 "with quotes around a value that holds brackets or quotes."
             )
         if part["key"] == "mode":
-            raise ConfigError("mode: choose it with the parameter mode, not with an override.")
+            raise ConfigError("mode cannot be set by an override: choose the preset with the parameter mode.")
         value = part["value"].strip()
         if value[:1] in ("'", '"', "[", "{"):
             value = _read_yaml(value, f"override {part[0].strip(', ')!r}")
@@ -754,14 +756,14 @@ _ASSETS = "mcp_grpo/assets/"  # begins a path that is relative to the package's 
 _PACKAGED = {
     "data/processed/train.json": "tasks/train.json",
     "data/processed/validation.json": "tasks/validation.json",
-}  # default file -> the asset that stands in for it
-TASK_FILES = (".json", ".jsonl", ".csv", ".parquet")  # how a task file may end
+}  # default task file -> the packaged file that replaces it
+TASK_FILES = (".json", ".jsonl", ".csv", ".parquet")  # suffixes of task files
 
 
 def _stand_ins(
     path: str,  # as written in the configuration
 ) -> list[str]:
-    "Return the path itself, and for a default task file the other places where one may lie."
+    "Return the path itself, and for a default task file the other paths at which such a file may lie."
     if path not in _PACKAGED:
         return [path]
     return [f"data/{folder}/{Path(path).stem}{suffix}" for folder in ("processed", "inputs") for suffix in TASK_FILES]
@@ -769,10 +771,10 @@ def _stand_ins(
 
 def find_path(
     path: str | Path,  # as written in the configuration
-    what: str = "file",  # what it is, for the error sentence
-) -> Path:  # it exists
-    """Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it is not
-    found."""
+    what: str = "file",  # kind of file, for the error
+) -> Path:  # a path that exists
+    """Look for a path in the working folder, its parents and the package's assets. Raises `ConfigError` if it does
+    not exist there."""
     path, here = Path(path).expanduser(), Path.cwd()
     if path.is_absolute():
         tried = [path]
@@ -787,12 +789,12 @@ def find_path(
 
 
 def settle_data(
-    # section `data`; a default task file that is not there is replaced by one of `data/inputs`, else by the packaged
-    # one
+    # its section `data` is changed: a default task file that does not exist is replaced by one in `data/inputs`,
+    # or, if there is none, by the packaged one
     cfg: Config,
 ) -> None:
-    """Let the configuration name the task files that are used. Raises `ConfigError` if there are none, or only one of
-    two."""
+    """Write the names of the task files that are used into the configuration. Raises `ConfigError` if a file
+    does not exist, or if `data.train` has a file of the user's own and `data.heldout` has none."""
     own = {}
     for name in ("train", "heldout"):
         path = getattr(cfg.data, name)
@@ -809,9 +811,9 @@ def settle_data(
 
 # %% ../nbs/00_core/03_config.ipynb #750c02fc
 def project_root(
-    start: str | Path = "",  # folder to start from; empty: the working folder
+    start: str | Path = "",  # folder to begin with; empty: the working folder
 ) -> Path:  # absolute
-    "Return the nearest folder upwards that has `experiments/`; without one, the folder to start from."
+    "Return the nearest folder, from `start` upwards, that has `experiments/`; if none has, return `start`."
     here = Path(start or Path.cwd()).resolve()
     return next((folder for folder in (here, *here.parents) if (folder / "experiments").is_dir()), here)
 
@@ -827,8 +829,8 @@ def load_dotenv() -> Path | None:
 # %% ../nbs/00_core/03_config.ipynb #ebab8563
 def read_settings(
     path: Path,  # a YAML file
-) -> dict:  # settings by section, still text
-    "Read the settings of a file and validate them alone, so that an error names the file. Raises `ConfigError`."
+) -> dict:  # settings by section; values are still texts
+    "Read and validate the settings of a file alone, so that an error names the file. Raises `ConfigError`."
     try:
         settings = _read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except (OSError, UnicodeDecodeError) as e:
@@ -843,7 +845,7 @@ def read_settings(
 def preset_path(
     mode: str,  # the name of a preset, or the path of a YAML file
 ) -> Path:
-    "Return the path of a preset. Raises `ConfigError`, which names the presets that exist."
+    "Return the path of a preset. Raises `ConfigError`, which lists the existing presets."
     if Path(str(mode)).suffix in (".yaml", ".yml"):
         return find_path(mode, "preset")
     presets = {path.stem: path for path in sorted(experiment("configs").glob("*.yaml"))}
@@ -865,7 +867,7 @@ def _update(
             continue
         old_table, table = kind.as_table(old.get(name, {})), kind.as_table(value)
         if not isinstance(table, dict):
-            raise ConfigError(f"{name}: this is a section; write {name}.key=value.")
+            raise ConfigError(f"{name} is a section, not a setting: write {name}.key=value.")
         old[name] = _update(kind, dict(old_table), table)
     return old
 
@@ -901,7 +903,7 @@ def save_config(
 
 # %% ../nbs/00_core/03_config.ipynb #eaaf4b2d
 def read_config(
-    path: str | Path,  # what `save_config` wrote
+    path: str | Path,  # a file that `save_config` wrote
     overrides: str = "",  # changes, "section.key=value,..."
     **settings,  # more changes, as in `load_config`
 ) -> Config:
@@ -910,7 +912,7 @@ def read_config(
         raise ConfigError(f"there is no configuration at {path}.")
     saved = read_settings(Path(path))
     if "mode" not in saved:
-        raise ConfigError(f"{path} is not the configuration of a run.")
+        raise ConfigError(f"{path} is not the configuration of a run: it has no mode.")
     return _merge_settings(saved, settings, *_parse_overrides(overrides))
 
 
@@ -919,7 +921,7 @@ _MAY_CHANGE = (
     "train.checkpoint_every",
     "model.device",
     "servers.pins",
-)  # settings with which a run may be resumed otherwise
+)  # settings that may change when a run is resumed
 
 
 def changed_settings(
@@ -935,10 +937,10 @@ def changed_settings(
 
 
 def check_unchanged(
-    old: Config,  # of the run
-    new: Config,  # with which it is resumed
+    old: Config,  # configuration of the run
+    new: Config,  # configuration with which it is resumed
 ) -> None:
-    "Refuse to resume a run with settings that would make it another run, with a `ConfigError`."
+    "Raise `ConfigError` if a run is resumed with another value of a setting that must not change."
     for name, (before, after) in changed_settings(old, new).items():
         if name in _MAY_CHANGE:
             continue

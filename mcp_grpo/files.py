@@ -17,7 +17,7 @@ from typing import Any
 from .errors import UserError
 
 # %% ../nbs/00_core/01_files.ipynb #9c879cf7
-_ROOM = 1_000_000  # bytes that a folder has to take before work for it begins
+_ROOM = 1_000_000  # bytes that `check_writable` writes to test a folder
 
 
 class WriteError(UserError, OSError):
@@ -26,10 +26,10 @@ class WriteError(UserError, OSError):
 
 @contextmanager
 def writing(
-    path: str | Path,  # what is written inside
-    *kinds: type[Exception],  # errors of a writing library, besides `OSError`
+    path: str | Path,  # what the block writes, for the error
+    *kinds: type[Exception],  # exceptions by which a library says that it cannot write, besides `OSError`
 ) -> Iterator[None]:
-    "Raise a failure to write inside as a `WriteError`."
+    "Run a block that writes a file, and raise `WriteError` if it cannot write."
     try:
         yield
     except WriteError:
@@ -43,7 +43,7 @@ def writing(
 
 def replace_file(
     path: str | Path,
-    data: str | bytes,  # its new contents
+    data: str | bytes,  # the new contents
 ) -> None:
     "Write a file atomically: wholly or not at all. Raises `WriteError`."
     draft = Path(path).with_name(Path(path).name + ".part")
@@ -56,9 +56,9 @@ def replace_file(
 
 
 def check_writable(
-    folder: str | Path,  # need not exist
+    folder: str | Path,  # if it does not exist, its nearest existing parent is tested
 ) -> None:
-    "Refuse a folder in which no file, or less than a megabyte, can be written, with a `WriteError`."
+    "Raise `WriteError` if a file of one megabyte cannot be written in the folder."
     there = next(path for path in (Path(folder), *Path(folder).absolute().parents) if path.exists())
     if not there.is_dir():
         raise WriteError(f"{folder} cannot be written, because {there} is not a folder: work in another folder.")
@@ -68,14 +68,14 @@ def check_writable(
         os.fsync(file.fileno())
 
 # %% ../nbs/00_core/01_files.ipynb #c4400bd3
-_DEEPEST = 100  # levels of lists and objects in each other
+_DEEPEST = 100  # most levels of nested lists and objects
 
 
 def read_json(
     text: str | bytes,
-    **settings,  # of `json.loads`
+    **settings,  # keyword arguments of `json.loads`
 ) -> Any:
-    "Return the value of a JSON text. Raises `ValueError`, also where it is nested more than 100 levels deep."
+    "Return the value of a JSON text. Raises `ValueError` if it is not JSON or is nested more than 100 levels deep."
     try:
         value = json.loads(text, **settings)
     except RecursionError:
@@ -89,5 +89,5 @@ def read_json(
 
 
 def _holders(parts: list | dict) -> list:
-    "Return those of some parts that are lists or objects themselves."
+    "Return the parts of a list or an object that are lists or objects themselves."
     return [part for part in (parts.values() if isinstance(parts, dict) else parts) if isinstance(part, (list, dict))]

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 # %% ../nbs/00_core/04_task.ipynb #c1328d09
 class TaskError(UserError, ValueError):
-    "A task row that cannot be used; the message names the row and the field."
+    "A task row cannot be used; the message names the row and the field."
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,18 @@ class OfferedTool:
     changes_state: StrictBool = Field(
         False,
         exclude_if=lambda changes: not changes,
-        description="a call leaves something behind; success allows it only where the task needs it",
+        description=(
+            "whether a call leaves something behind; an episode that makes such a call succeeds only if the task "
+            "needs it"
+        ),
     )
     fails_first: StrictInt = Field(
         0,
         ge=0,
         exclude_if=lambda times: not times,
         description=(
-            "so many first calls of an episode are answered with an error that asks to try again, and do not reach "
-            "the server"
+            "number of first calls per episode that do not reach the server and are answered with an error that asks "
+            "to try again"
         ),
     )
     parameters: dict[str, Any] = Field(
@@ -96,18 +99,18 @@ _GROUND_TRUTH = (
     "judge_rubric",
 )  # fields of a row's ground truth
 _EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms")  # fields of its extra_info
-_CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all that are given must hold
+_CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all those in a row must hold
 
 
 def _check_finite(
-    value: Any,  # of JSON
-    field: str = "",  # its name, for the error
+    value: Any,  # a JSON value
+    field: str = "",  # name of the field that holds it, for the error
 ) -> None:
-    "Refuse a number that is not finite. Raises `ValueError`, which names its place."
+    "Raise `ValueError` if the value holds a number that is not finite; the error names its place."
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(
-            f"{field}{': ' if field else ''}{value} is not a finite number; write the value that is meant, or "
-            "leave the row out."
+            f"{field}{': ' if field else ''}{value} is not a finite number; write the intended value, or leave "
+            "the row out."
         )
     for name, part in value.items() if isinstance(value, dict) else ():
         _check_finite(part, f"{field}.{name}".lstrip("."))
@@ -155,22 +158,20 @@ class Success(TypedDict):
             list[str],
             Field(
                 description=(
-                    "words and signs, such as units, that may stand beside the values; `$` where the row has none"
+                    "words and signs, such as units, that may stand beside the values; `$` if the row has no such field"
                 )
             ),
         ]
     ]
-    any_order: NotRequired[Annotated[StrictBool, Field(description="the values may come in any order")]]
-    evidence: NotRequired[Annotated[StrictBool, Field(description="the needed calls must have been made, too")]]
+    any_order: NotRequired[Annotated[StrictBool, Field(description="whether the values may come in any order")]]
+    evidence: NotRequired[Annotated[StrictBool, Field(description="whether the needed calls must have been made, too")]]
     must_call_tool: NotRequired[
         Annotated[str | list[str], Field(description="the tools that must have been called, each written server.tool")]
     ]
     tolerance: NotRequired[
         Annotated[
             float,
-            Field(
-                ge=0, lt=1, description="how far a number may be from its value, as a share of it; 0.01 is one per cent"
-            ),
+            Field(ge=0, lt=1, description="largest deviation of a number from its value, as a share of the value"),
         ]
     ]
 
@@ -186,18 +187,18 @@ class Call(TypedDict):
     tool: str
     params: dict[str, Any]
     expect_error: NotRequired[
-        Annotated[StrictBool, Field(description="the server should refuse this call; the refusal is the evidence")]
+        Annotated[StrictBool, Field(description="whether the server should refuse this call; the refusal is evidence")]
     ]
-    any_params: NotRequired[Annotated[StrictBool, Field(description="the arguments do not matter")]]
+    any_params: NotRequired[Annotated[StrictBool, Field(description="whether any arguments will do")]]
     shows: NotRequired[
         Annotated[
             str | int | float,
-            Field(description="a value that the call's result must hold; its arguments do not matter"),
+            Field(description="a value that the call's result must hold; any arguments will do"),
         ]
     ]
     tolerance: NotRequired[
         Annotated[
-            float, Field(ge=0, lt=1, description="how far a number in the result may be from `shows`, as a share of it")
+            float, Field(ge=0, lt=1, description="largest deviation of a number in the result from `shows`, as a share")
         ]
     ]
 
@@ -208,26 +209,22 @@ class StateCheck(TypedDict):
     __pydantic_config__ = _KEEP_UNKNOWN
     server: str
     tool: Annotated[str, Field(description="the tool that reads the state")]
-    params: Annotated[dict[str, Any], Field(description="its arguments")]
+    params: Annotated[dict[str, Any], Field(description="arguments of `tool`")]
     write_tool: Annotated[str, Field(description="the tool whose use changes the state; it must be on offer")]
-    contains: NotRequired[Annotated[Values, Field(description="what was added must state these values")]]
+    contains: NotRequired[Annotated[Values, Field(description="values that must occur in what the episode added")]]
     path: NotRequired[
         Annotated[
             str,
             Field(
-                description="the part of the tool's JSON that is looked at, such as loans[].book_id; empty: all of it"
+                description="the part of the tool's JSON that is compared, such as loans[].book_id; empty: all of it"
             ),
         ]
     ]
-    equals: NotRequired[Annotated[Any, Field(description="what that part must be at the end")]]
+    equals: NotRequired[Annotated[Any, Field(description="the required value of that part at the end")]]
     count: NotRequired[
         Annotated[
             StrictInt,
-            Field(
-                description=(
-                    "how many more items it must hold than at the start, or by how much its number must have grown"
-                )
-            ),
+            Field(description=("by how many items, or by what number, that part must have grown since the start")),
         ]
     ]
     function: NotRequired[
@@ -236,7 +233,7 @@ class StateCheck(TypedDict):
             Field(
                 pattern=r"^[\w.]+:\w+$",
                 description=(
-                    "module:function of your own; called with that part at the start and at the end, it returns "
+                    "module:function of your own, called with that part at the start and at the end; it must return "
                     "whether the change is right"
                 ),
             ),
@@ -252,12 +249,12 @@ def _short_answer(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    "Return a list of names; a text is divided at commas, semicolons and spaces."
+    "Return a list of names; split a text at commas, semicolons and spaces."
     return [name for name in re.split(r"[\s,;]+", value) if name] if isinstance(value, str) else value
 
 
 class ShortRow(BaseModel):
-    "A question, its answer or the change that it asks for, and the servers to ask."
+    "A question, its answer (or the wanted change), and the servers to ask."
 
     model_config = _KEEP_UNKNOWN | ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["state_check"]}]}
@@ -265,11 +262,11 @@ class ShortRow(BaseModel):
     question: str = Field(min_length=1, description="what the policy is asked")
     answer: Annotated[Any, AfterValidator(_short_answer)] = Field(
         None,
-        description="a text, a number or a list of them; null: no tool can tell; left out where there is a state_check",
+        description="a text, a number or a list of both; null: no tool can tell; leave it out beside a state_check",
         json_schema_extra={"type": ["string", "number", "array", "null"]},
     )
     servers: Annotated[list[str], BeforeValidator(_names)] = Field(
-        ["*"], description="servers of which all tools are offered; without it all that are configured"
+        ["*"], description="servers whose tools are all offered; default: all configured servers"
     )
     state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(
         None, description="what a server must hold at the end of an episode: the row asks for a change"
@@ -278,11 +275,11 @@ class ShortRow(BaseModel):
         None,
         ge=0,
         description=(
-            "calls that a person would need; evaluations report success by their number, and the default of "
-            "`max_turns` leaves room for them"
+            "number of calls that a person would need; evaluations report success for each number, and the default of "
+            "`max_turns` leaves room for the calls"
         ),
     )
-    task_id: str = Field("", description="unique within a file; without it a digest of question and servers")
+    task_id: str = Field("", description="id, unique within a file; default: a digest of question and servers")
     family: str = Field("", description="tasks of one family are solved in the same way")
     complexity: Literal["simple", "moderate", "complex"] = Field(
         "moderate", description="rough number of steps; gives `max_turns` its default"
@@ -298,9 +295,7 @@ class ShortRow(BaseModel):
     @model_validator(mode="after")
     def _answer_or_change(self):
         if self.state_check is None and "answer" not in self.model_fields_set:
-            raise ValueError(
-                "answer: the field is missing; a row that asks for a change has a state_check in its place."
-            )
+            raise ValueError("answer: the field is missing; write one, or a state_check if the row asks for a change.")
         if self.state_check and self.answer is not None:
             raise ValueError("answer: a row with a state_check is scored by the state alone; leave the answer out.")
         return self
@@ -341,7 +336,7 @@ class ShortRow(BaseModel):
 
 
 def task_digest(question: str, servers: list[str]) -> str:
-    "Return the id of a task that has none: it stays the same when rows are moved."
+    "Return an id for a task without one: a digest, which stays the same when rows are moved."
     return "q-" + hashlib.sha256(json.dumps([question, *servers]).encode()).hexdigest()[:12]
 
 # %% ../nbs/00_core/04_task.ipynb #e2d37395
@@ -350,28 +345,28 @@ _KNOWN_KEYS = {
     "reward_spec": ("method", "ground_truth"),
 }
 _COMPLEXITY_NAMES = {"easy": "simple", "medium": "moderate", "hard": "complex"}
-_Notes = dict[str, list[str]]  # what was changed or is not used -> the rows
+_Notes = dict[str, list[str]]  # a change, or a field that is not used -> names of the rows
 
 
 def _renamed(
     server: str,  # as a row names it
     tool: str,
-    names: dict[str, str],  # server, or server.tool -> what it is called here
+    names: dict[str, str],  # server, or server.tool -> its name here
 ) -> tuple[str, str]:  # server, tool
-    "Return what a server and its tool are called here. Raises `TaskError`."
+    "Return the names of a server and its tool here. Raises `TaskError`."
     to = names.get(f"{server}.{tool}")
     if to is None:
         return names.get(server, server), tool
     if "." not in to:
         raise TaskError(
-            f"data.server_names: {server}.{tool} should be given a server and a tool, as in server.tool, not {to!r}."
+            f"data.server_names: {server}.{tool} should be mapped to a server and a tool (server.tool), not to {to!r}."
         )
     new_server, _, new_tool = to.rpartition(".")  # the name of a server may hold dots
     return new_server, new_tool
 
 
 def _call(call: dict, names: dict[str, str]) -> dict:
-    "Return a call of a row with its server, tool and arguments as they are called here."
+    "Return a call of a row with the names that its server, tool and arguments have here."
     server, tool, params = call.get("server", ""), call.get("tool"), call.get("params", {})
     if not isinstance(tool, str) or not isinstance(server, str) or not isinstance(params, dict):
         return call
@@ -387,7 +382,7 @@ def _call(call: dict, names: dict[str, str]) -> dict:
 
 
 def _on_server(part: Any, names: dict[str, str]) -> Any:
-    "Return a part of a row that names a server, with the server as it is called here."
+    "Return a part of a row that names a server, with the name that the server has here."
     return (
         part | {"server": names[part["server"]]}
         if isinstance(part, dict) and isinstance(part.get("server"), str) and part["server"] in names
@@ -396,7 +391,7 @@ def _on_server(part: Any, names: dict[str, str]) -> Any:
 
 
 def _must_call(success: dict, names: dict[str, str]) -> dict:
-    "Return the success of a row, with the tools that must be called as a list of server.tool."
+    "Return the success of a row; `must_call_tool` becomes a list of server.tool."
     wanted = success.get("must_call_tool")
     wanted = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
@@ -419,7 +414,7 @@ def _first_question(prompt: list) -> list:
 
 
 def _strange(row: dict, spec: dict, truth: dict) -> dict:
-    "Return the keys of a row that mean nothing to us, each where it stands."
+    "Return the keys of a row that are not defined here, each where it stands."
     kept = {key: value for key, value in row.items() if key not in _KNOWN_KEYS[""]}
     in_spec = {key: value for key, value in spec.items() if key not in _KNOWN_KEYS["reward_spec"]}
     in_truth = {key: value for key, value in truth.items() if key not in _GROUND_TRUTH}
@@ -429,7 +424,7 @@ def _strange(row: dict, spec: dict, truth: dict) -> dict:
 
 
 def _with_kept(row: dict, kept: dict) -> dict:
-    "Return a row and what was kept of the one it was read from."
+    "Return a row together with the keys that were kept from the row it was read from."
     inner = {
         key: _with_kept(row[key], value)
         for key, value in kept.items()
@@ -456,7 +451,7 @@ def _unused(kept: dict, truth: dict, extra: dict) -> Iterator[str]:
 
 
 def _named_servers(truth: dict) -> list[str]:
-    "Return the servers that a row speaks of; `*` if it names none, or a tool without one."
+    "Return the servers that a row names; `*` if it names none, or a tool without its server."
     named, success = (
         [call.get("server") for call in truth["tool_sequence"] if isinstance(call, dict)],
         truth.get("success"),
@@ -469,12 +464,12 @@ def _named_servers(truth: dict) -> list[str]:
 
 def _full_row(
     row: dict,  # short, ours, or another program's
-    where: str,  # its name, for the error
-    names: dict[str, str],  # as the row names them -> as they are called here
+    where: str,  # name of the row, for the error
+    names: dict[str, str],  # name in the row -> name here
     notes: _Notes | None = None,  # filled with what is changed or not used
-) -> dict:  # in SkyRL's format, with what means nothing to us in `kept`
-    """Return a row in the form that `Task` reads. Raises `TaskError`; what it does not understand is left for `Task` to
-    refuse."""
+) -> dict:  # in SkyRL's format; keys that are not defined here are in `kept`
+    """Return a row in the form that `Task` reads. Raises `TaskError`; parts of a wrong type are left as they are, and
+    `Task` refuses them."""
     short = not {"prompt", "reward_spec"} & row.keys()
     if short:
         try:
@@ -520,7 +515,7 @@ def _full_row(
 
 
 def _complete(truth: dict, extra: dict, prompt: Any) -> dict[str, bool]:
-    "Fill in what a row without a tool list may lack; return what to note."
+    "Fill in the fields that a row without a tool list may lack; return the notes about it."
     calls = truth.setdefault("tool_sequence", [])
     if not isinstance(calls, list):
         return {}
@@ -558,7 +553,7 @@ def _in_row(
 class Task:
     "What the policy is asked, which tools it is offered, and how success is decided."
 
-    task_id: str = Field(description="unique within a file")
+    task_id: str = Field(description="id, unique within a file")
     family: str = Field("", description="tasks of one family are solved in the same way")
     complexity: Literal["simple", "moderate", "complex"] = Field(
         description="rough number of steps; gives `max_turns` its default"
@@ -579,7 +574,7 @@ class Task:
     final_reference: dict[str, Any] = Field(
         default_factory=dict, description="answer_text and facts that the needed calls gave when the task was made"
     )
-    tools: list[OfferedTool] = Field(default_factory=list, description="the tools on offer")
+    tools: list[OfferedTool] = Field(default_factory=list, description="the offered tools")
     state_check: Annotated[StateCheck | None, BeforeValidator(lambda check: check or None)] = Field(
         None, description="what a server must hold at the end of an episode"
     )
@@ -594,13 +589,13 @@ class Task:
     pseudonyms: dict[str, str] = Field(
         default_factory=dict,
         exclude_if=lambda words: not words,
-        description="words of the task that stand for others -> the words that its servers know",
+        description="invented word in the task -> the word that its servers know",
     )
     judge_rubric: dict[str, Any] = Field(
-        default_factory=dict, exclude_if=lambda rubric: not rubric, description="what a judge is told to look at"
+        default_factory=dict, exclude_if=lambda rubric: not rubric, description="the criteria that a judge is given"
     )
     kept: dict[str, Any] = Field(
-        default_factory=dict, description="keys of the row that mean nothing to us, each where it stood"
+        default_factory=dict, description="keys of the row that are not defined here, each where it stood"
     )
 
     @field_validator("prompt")
@@ -654,11 +649,11 @@ class Task:
         if self.success["kind"] == "answer":
             _texts_and_numbers(self.success.get("values"), "success.values: ")
         if self.success["kind"] == "calls" and not self.success.get("must_call_tool"):
-            raise ValueError("success.must_call_tool: the field is needed when success is decided by calls.")
+            raise ValueError("success.must_call_tool: the field is missing; success.kind 'calls' needs it.")
         if self.state_check and not _CONDITIONS & self.state_check.keys():
-            raise ValueError(f"state_check: one of {', '.join(sorted(_CONDITIONS))} is needed.")
+            raise ValueError(f"state_check: at least one of {', '.join(sorted(_CONDITIONS))} is needed.")
         if self.success["kind"] == "state" and not self.state_check:
-            raise ValueError("state_check: the field is needed when success is decided by state.")
+            raise ValueError("state_check: the field is missing; success.kind 'state' needs it.")
         return self
 
     @property
@@ -675,13 +670,13 @@ class Task:
 
     @property
     def calls(self) -> int:
-        "Return how many calls a person would need, as the row says; 0 if it does not."
+        "Return how many calls a person would need according to the row; 0 if the row does not say."
         return number if isinstance(number := self.extra.get("calls"), int) else 0
 
     @property
     def servers(self) -> list:
-        """Return names of the servers behind the offered tools, each once; `*` for all that are configured, until their
-        tools are known."""
+        """Return the names of the servers behind the offered tools, each once; `*` stands for all configured servers,
+        until their tools are known."""
         whole = [name for name in self.all_tools_of if name != "*" or not self.tools]
         return list(dict.fromkeys([tool.server for tool in self.tools] + whole))
 
@@ -691,7 +686,7 @@ class Task:
         row: dict,  # one row of a task file, short or in SkyRL's format
         where: str = "row",  # name of the row, for the error
         server_names: dict[str, str]
-        | None = None,  # as the row names them: server, server.tool or server.tool.argument -> as they are called here
+        | None = None,  # server, server.tool or server.tool.argument as in the row -> its name here
         notes: _Notes | None = None,  # filled with what is changed or not used
     ) -> "Task":
         "Read one row. Raises `TaskError`, which names `where` and the field."
@@ -718,7 +713,7 @@ class Task:
 
 # %% ../nbs/00_core/04_task.ipynb #292da192
 def _cell(name: str, text: str) -> Any:
-    "Return the value of a table's cell."
+    "Return the value of a cell of a CSV table."
     if (name, text[:1]) in (("answer", "["), ("state_check", "{")):
         try:
             return json.loads(text)
@@ -730,7 +725,7 @@ def _cell(name: str, text: str) -> Any:
 
 
 def _table_rows(text: str) -> list[dict]:
-    "Return the rows of a CSV table; empty cells are left out, except an empty answer, which is None."
+    "Return the rows of a CSV table; drop empty cells, except an empty answer, which becomes None."
     rows = []
     for line in csv.DictReader(io.StringIO(text, newline="")):
         row = {
@@ -743,7 +738,7 @@ def _table_rows(text: str) -> list[dict]:
 
 
 def _dense(value: Any) -> Any:
-    "Return a value without the keys that hold nothing."
+    "Return a value without the keys that have no value."
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, list) else value
@@ -755,7 +750,7 @@ def _parquet_rows(path: Path) -> list[dict]:
         import pyarrow.parquet as parquet
     except ImportError:
         raise TaskError(
-            f"task file {path} is parquet, which needs pyarrow: run pip install pyarrow, or save it as .jsonl"
+            f"task file {path} is parquet, which needs pyarrow: run pip install pyarrow, or save the file as .jsonl"
         ) from None
     try:
         rows = parquet.read_table(path).to_pylist()
@@ -785,7 +780,7 @@ def read_rows(path: Path) -> list:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
         raise TaskError(
-            f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save it as UTF-8"
+            f"task file {path} is not UTF-8 text: byte {e.start} cannot be read; save the file as UTF-8"
         ) from None
     if path.suffix == ".csv":
         return _table_rows(text.removeprefix("\ufeff")) or _no_rows(path)
@@ -804,17 +799,17 @@ def read_rows(path: Path) -> list:
 
 
 def _no_rows(path: Path) -> NoReturn:
-    "Refuse an empty file."
+    "Raise `TaskError` for a file without rows."
     raise TaskError(f"task file {path} should hold a non-empty list of rows")
 
 
 def read_tasks(
     path: str | Path,  # .json, .jsonl, .csv or .parquet
     server_names: dict[str, str]
-    | None = None,  # as the rows name them: server, server.tool or server.tool.argument -> as they are called here
+    | None = None,  # server, server.tool or server.tool.argument as in the rows -> its name here
 ) -> list[Task]:  # in the file's order
-    """Return all tasks of a file; what was changed or is not used is logged once. Raises `TaskError`, which names the
-    row and the field."""
+    """Return all tasks of a file; log changes and unused fields once per file. Raises `TaskError`, which names the row
+    and the field."""
     path, notes = Path(path), defaultdict(list)
     tasks = [Task.from_row(row, f"{path.name} row {i}", server_names, notes) for i, row in enumerate(read_rows(path))]
     unused = [text.removeprefix("not used: ") for text in notes if text.startswith("not used: ")]
@@ -833,7 +828,7 @@ def read_tasks(
 
 def write_tasks(
     tasks: list[Task],
-    path: str | Path,  # folders are made
+    path: str | Path,  # missing folders are made
 ) -> None:
     "Write a JSON list with one compact row per line, so that a diff shows whole tasks."
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -842,7 +837,7 @@ def write_tasks(
 
 # %% ../nbs/00_core/04_task.ipynb #796a4e14
 def _leaves(value: Any) -> Iterator[str]:
-    "Yield the texts and numbers in a JSON value, as texts."
+    "Yield all texts and numbers in a JSON value; a number becomes a text."
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -853,7 +848,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _entities_of(task: Task) -> set[str]:
-    "Return what a task is about, in lower case."
+    "Return the entities of a task, in lower case."
     if named := task.extra.get("entities"):
         return {text.lower() for text in _leaves(named)}
     question = task.question.lower()
@@ -869,10 +864,10 @@ def _entities_of(task: Task) -> set[str]:
 
 def split_by_entity(
     tasks: list[Task],
-    share: float = 0.2,  # of the tasks to hold out, about
+    share: float = 0.2,  # approximate share of the tasks to hold out
     seed: int = 0,
-) -> tuple[list[Task], list[Task]]:  # to train on, held out; each in the file's order
-    "Divide tasks so that the two parts share no entity. Raises `TaskError` if all tasks hang together."
+) -> tuple[list[Task], list[Task]]:  # training tasks, held-out tasks; each in the file's order
+    "Divide tasks into two parts that share no entity. Raises `TaskError` if all tasks are connected."
     about = [_entities_of(task) or {task.task_id} for task in tasks]
     times = Counter(entity for found in about for entity in found)
     common = {entity for entity, n in times.items() if n > max(len(tasks) / 4, 2)}
@@ -892,7 +887,7 @@ def split_by_entity(
         members[root(found[0])].append(i)
     if len(members) < 2:
         raise TaskError(
-            "the tasks cannot be divided: they all share entities; name what each is about in extra_info.entities."
+            "the tasks cannot be divided: they all share entities; list each task's entities in extra_info.entities."
         )
     order = sorted(members.values(), key=lambda part: hashlib.sha256(f"{seed} {about[part[0]]}".encode()).hexdigest())
     largest, held_out = max(order, key=len), set()
@@ -926,7 +921,7 @@ def task_schema() -> dict:
         {"required": [definitions["Success"]["required"].pop()]},
     ]
     short = ShortRow.model_json_schema() | {"title": "A short task", "not": {"required": ["prompt"]}}
-    short.pop("$defs")  # those of a full row hold them too
+    short.pop("$defs")  # the definitions of a full row contain them
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A task",

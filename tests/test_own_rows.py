@@ -161,7 +161,7 @@ def explored(tmp_path_factory):
 def test_rows_written_by_hand_are_held_out_beside_generated_tasks(explored):
     given = ("--servers", "servers.json", "--tasks", "tasks", "--heldout", "mine.jsonl")
     assert re.search(
-        r"mine.jsonl: 0 of 0 tasks are solved by their own calls; 4 others name no calls",
+        r"mine.jsonl: 0 of 0 tasks are solved by their own calls; 4 other tasks name no calls",
         command(explored, "check", *given),
     )
     told = command(

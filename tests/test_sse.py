@@ -150,7 +150,7 @@ def call(spec):
         "missing": "404",
         "page": "text/html",
         "away": "307",
-        "elsewhere": "its address for messages is not its own",
+        "elsewhere": "the server names an address for messages at another origin",
         "ended": "ended the stream of its answers",
         "refused": "a message was answered with status 401",
     }.items(),

@@ -32,7 +32,7 @@ _AtLeast1 = Annotated[int, Field(strict=True, ge=1)]
 
 
 class ServerSpec(BaseModel):
-    "How to reach one MCP server, and what it may see and take."
+    "How to reach one MCP server, what it may see, and its limits."
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(description="the server's name in tasks")
@@ -41,7 +41,7 @@ class ServerSpec(BaseModel):
     command: str = Field("", description="stdio: the program")
     args: list[str] = Field([], repr=False, description="arguments of the program")
     env: dict[str, str] = Field({}, repr=False, description="environment variables to set")
-    pass_env: list[str] = Field([], description="names of environment variables to pass on from here")
+    pass_env: list[str] = Field([], description="names of variables of this process to pass to the server")
     cwd: str = Field("", description="working folder; a fresh one if empty")
     template: str = Field("", description="folder whose content every {workdir} starts with")
     url: str = Field("", repr=False, description="HTTP: the endpoint")
@@ -50,17 +50,15 @@ class ServerSpec(BaseModel):
     secrets: list[str] = Field(
         [],
         repr=False,
-        description="variables and headers whose values are secret whatever they look like, or other texts that are",
+        description="names of variables and headers whose values are always secret, or secret texts themselves",
     )
     public: list[str] = Field(
         [],
         repr=False,
-        description=(
-            "variables and headers whose values are not secret whatever they look like, or other texts that are not"
-        ),
+        description=("names of variables and headers whose values are never secret, or texts that are not secret"),
     )
     isolation: Literal["", "memory", "process", "workdir", "session", "shared"] = Field(
-        "", description="how episodes are kept apart; the strictest that the transport can give if empty"
+        "", description="how episodes are isolated; empty: the strictest isolation of the transport"
     )
     timeout: _Seconds = Field(30.0, description="seconds for one call")
     start_timeout: _Seconds = Field(30.0, description="seconds to start, shake hands and list the tools")
@@ -77,27 +75,28 @@ class ServerSpec(BaseModel):
     internal_errors: Literal["observation", "fault"] = Field(
         "observation",
         description=(
-            "what an error of the protocol, other than wrong arguments, counts as: something for the policy to read, "
-            "or a fault of the server, which ends the episode without a reward"
+            "the meaning of a JSON-RPC error other than wrong arguments: a text for the policy to read, or a fault of "
+            "the server, which ends the episode without a reward"
         ),
     )
     output_schema: Literal["check", "ignore"] = Field(
         "check",
         description=(
-            "whether structured results are checked against the schema that their tool promises; one that breaks the "
-            "promise is a fault of the server"
+            "whether a structured result is checked against the output schema of its tool; a result that does not fit "
+            "is a fault of the server"
         ),
     )
     processes: _AtLeast1 = Field(
         16,
         description=(
-            "stdio: concurrent episodes with a process; as many processes again are started ahead for waiting episodes"
+            "stdio: largest number of episodes that have a process at a time; up to as many further processes are "
+            "started ahead for waiting episodes"
         ),
     )
     recycle: _AtLeast0 = Field(
-        0, description="episodes after which a process that serves several is replaced; 0 is never"
+        0, description="number of episodes after which a process that serves several of them is replaced; 0: never"
     )
-    preload: list[str] = Field([], description="modules to import once for all processes of a Python server")
+    preload: list[str] = Field([], description="Python server: modules to import once for all its processes")
     pin: str = Field("", description="digest of the approved tool list; any list if empty")
     allow: list[str] = Field([], description="tools that may be used, * allowed; all if empty")
     deny: list[str] = Field([], description="tools that may not be used, * allowed; takes precedence over allow")
@@ -121,7 +120,7 @@ class ServerSpec(BaseModel):
                 f"set exactly one of server, command and url; found {' and '.join(ways) or 'none of them'}."
             )
         if self.sse and not self.url:
-            raise ValueError("sse belongs to a url; take it out, or give the url in place of the command.")
+            raise ValueError("sse belongs to a url; remove sse, or give the url in place of the command.")
         possible = _ISOLATION[self.transport]
         if not self.isolation:
             object.__setattr__(self, "isolation", possible[0])
@@ -140,7 +139,7 @@ class ServerSpec(BaseModel):
 
     @property
     def transport(self) -> str:  # memory, stdio or http
-        "Return which of the three ways leads to this server."
+        "Return the transport that the spec implies."
         return "stdio" if self.command else "http" if self.url else "memory"
 
     @property
@@ -150,12 +149,12 @@ class ServerSpec(BaseModel):
 
     @property
     def own_state(self) -> bool:
-        """Return whether its entry says that episodes have a state of their own: an isolation other than shared is
-        written down, or it has a {workdir}."""
+        """Return whether the spec says that episodes have separate states: it sets an isolation other than shared, or
+        uses {workdir}."""
         return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
 
     def offers(self, tool: str) -> bool:
-        "Return whether the allow and deny lists let `tool` through."
+        "Return whether the allow and deny lists permit a tool."
         return (not self.allow or _matches(tool, self.allow)) and not _matches(tool, self.deny)
 
     def repeatable(self, tool: str) -> bool:
@@ -171,7 +170,7 @@ def _explain_without_value(error: ValidationError, where: str) -> str:
 
 
 def _matches(tool: str, patterns: list[str]) -> bool:
-    "Return whether a tool's name fits one of the patterns."
+    "Return whether the name of a tool matches one of the patterns."
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 # %% ../../nbs/01_client/00_spec.ipynb #2e0c8c28
@@ -193,16 +192,16 @@ def make_server(
 
 # %% ../../nbs/01_client/00_spec.ipynb #3b9c77fe
 def from_mcp_servers(
-    source: str | Path | dict,  # a file, or what is in it, such as {"mcpServers": {name: {...}}}
+    source: str | Path | dict,  # a file, or its content, such as {"mcpServers": {name: {...}}}
 ) -> dict[str, ServerSpec]:  # by name, disabled ones left out
-    "Return specs from a file as desktop clients, editors and the registry have it."
+    "Return specs from a server file of a client, an editor or the registry."
     file, found = read_server_file(source), {}
     for name in file.entries:
         try:
             fields = spec_fields(file, name)
             found[name] = ServerSpec(name, **fields)
         except TypeError as e:
-            raise SpecError(f"{file.where(name)}: a value has the wrong type ({e}); correct it there.") from None
+            raise SpecError(f"{file.where(name)}: a value has the wrong type ({e}); correct it in the file.") from None
         except SpecError as e:
             named = str(e).startswith(f"{file.name}: ") or not file.name
             raise SpecError(str(e) if named else f"{file.name}: {e}") from None
@@ -254,15 +253,15 @@ EMBEDDED = {
     "tavily": "shared",
     "python": "",
 }  # name: isolation; "" takes the strictest
-_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # those the default tasks use
+_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # the servers of the default tasks
 FAULT_KEY = (
     "mcp_grpo/fault"  # key in the _meta of an error by which an embedded server reports a fault of the infrastructure
 )
 
 
 def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
-    """Return the spec of one embedded server; `python` makes as many concurrent calls as there are cores, since its
-    programs run against the clock. What they promise of their results is proved by the tests, not at every call."""
+    """Return the spec of one embedded server. `python` allows as many concurrent calls as there are cores, because its
+    programs have a time limit. Results are not checked against output schemas, because the tests do that."""
     module, isolation = f"mcp_grpo.servers.{name}", EMBEDDED[name] or _ISOLATION[transport][0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     concurrency = cores if name == "python" else 0
@@ -290,7 +289,7 @@ def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
 
 # %% ../../nbs/01_client/00_spec.ipynb #c34f944e
 def embedded_specs(
-    names: list[str] = _DEFAULT_SERVERS,  # which of them
+    names: list[str] = _DEFAULT_SERVERS,  # names of the servers
     transport: str = "memory",  # memory (inside this process) or stdio (a subprocess each)
     world_seed: int = 0,  # the seed of the offline world
 ) -> dict[str, ServerSpec]:  # by name
@@ -306,8 +305,8 @@ def embedded_specs(
 
 # %% ../../nbs/01_client/00_spec.ipynb #cfc99269
 def nearest_server(
-    name: str,  # that is not configured
-    names: Iterable[str],  # those that are
+    name: str,  # a server that is not configured
+    names: Iterable[str],  # the configured servers
 ) -> str:  # the end of an error sentence
-    "Say what to do about a missing server: an embedded one can be added, any other name may be a slip."
+    "Say what to do about a missing server: add it if it is embedded, else correct its name."
     return "; it is an embedded one: add it to servers.names." if name in EMBEDDED else nearest(name, names)

@@ -43,12 +43,13 @@ def _canonical(
 class CallKey(NamedTuple):
     "Identifies a call; equal keys have equal answers."
 
-    id: str  # hash of all other fields
-    server: str  # its name
-    digest: str  # hash of its tool list
+    id: str  # hash of the other fields
+    server: str  # name of the server
+    digest: str  # hash of the server's tool list
     tool: str  # the tool's real name
-    arguments: str  # canonical
-    history: str  # of the session before the call; "" if the server is stateless
+    arguments: str  # canonical text
+
+    history: str  # history of the session before the call; "" if the server is stateless
 
 
 def _hash(*parts: str) -> str:
@@ -56,11 +57,11 @@ def _hash(*parts: str) -> str:
 
 # %% ../../nbs/01_client/04_tape.ipynb #0dc3fc0b
 def _call_key(
-    server: str,  # its name
-    digest: str,  # hash of its tool list
+    server: str,  # name of the server
+    digest: str,  # hash of the server's tool list
     tool: str,  # the tool's real name
     arguments: dict,  # without secrets
-    history: str = "",  # of the session, see `extend`
+    history: str = "",  # history of the session, see `extend`
 ) -> CallKey:
     "Return the key of a call."
     tool, text = _storable(tool), _canonical(arguments)
@@ -68,9 +69,9 @@ def _call_key(
 
 # %% ../../nbs/01_client/04_tape.ipynb #759842e2
 def extend(
-    history: str,  # of the earlier calls; "" at the start of a session
-    tool: str,  # of the next call
-    arguments: dict,  # of the next call
+    history: str,  # history of the earlier calls; "" at the start of a session
+    tool: str,  # tool of the next call
+    arguments: dict,  # arguments of the next call
 ) -> str:  # number of calls, and a hash of them
     "Return the history of a session after one more call."
     count = int(history.partition(":")[0] or 0)
@@ -97,15 +98,15 @@ _PUT_TOOLS = "INSERT OR REPLACE INTO tools(server, digest, tools, generation) VA
 
 
 class TapeError(UserError, RuntimeError):
-    "A tape that cannot be used; the message is one sentence that says what to do."
+    "A tape cannot be used; the message is one sentence that says what to do."
 
 
 class TapeMiss(UserError, LookupError):
-    "A call that was never recorded, in replay."
+    "In replay, a call was never recorded."
 
 # %% ../../nbs/01_client/04_tape.ipynb #cd4e6a3b
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    "Return a connection in autocommit mode, usable by any thread, one at a time."
+    "Return a connection in autocommit mode; any thread may use it, one at a time."
     how = "ro" if mode == "replay" else "rwc"
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={how}", uri=True, timeout=1, isolation_level=None, check_same_thread=False
@@ -124,7 +125,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, mode: str) -> int:
-    "Make the tables if they are missing; return the number of the recording that begins or continues."
+    "Make missing tables; return the number of the recording that begins or continues."
     connection.execute("BEGIN IMMEDIATE")
     for statement in _TABLES:
         connection.execute(statement)
@@ -146,24 +147,24 @@ class TapeWriter:
         self._thread.start()
 
     def submit(self, statement: str, values: tuple) -> Future:
-        "Return a future that is done when the statement has been committed."
+        "Queue a statement, and return a future that is done when the statement has been committed."
         done = Future()
         with self._lock:
             if not self._open or self._pid != os.getpid():
-                raise TapeError("the tape is not open in this process; open it here.")
+                raise TapeError("the tape is not open in this process; open the tape here.")
             self._queue.put((statement, values, done))
         return done
 
     def close(self) -> None:
-        """Write what is queued, merge the log into the file and close it. If several processes have the tape open, the
-        last one to close merges the log."""
+        """Write the queued statements, merge the log into the file and close the file. If several processes have the
+        tape open, the last one to close it merges the log."""
         with self._lock:
             if not self._open:
                 return
             self._open = False
         self._queue.put(None)
         self._thread.join()
-        for pause in (0.01, 0.02, 0.04, 0.08, 0):  # processes that close at the same moment block each other
+        for pause in (0.01, 0.02, 0.04, 0.08, 0):  # several processes that close at the same moment block each other
             with suppress(sqlite3.Error):
                 self.connection.execute("PRAGMA busy_timeout=0")
                 self.connection.execute("PRAGMA journal_mode=DELETE")
@@ -223,7 +224,7 @@ def _as_dict(row: tuple) -> dict:
 
 
 def _load(connection: sqlite3.Connection, path: Path) -> None:
-    "Read an exported tape into an empty one."
+    "Load an exported tape into an empty database."
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
@@ -251,7 +252,7 @@ class TapeFile:
         mode: str,  # record, replay or auto
     ):
         self.path, self.mode = Path(path), mode
-        self.writer: TapeWriter | None = None  # none in replay
+        self.writer: TapeWriter | None = None  # None in replay
         self.generation = 1  # the number of this recording
         self._reading = threading.Lock()
         self._check()
@@ -268,17 +269,17 @@ class TapeFile:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
         except sqlite3.Error as e:
-            raise TapeError(f"the tape {self.path} cannot be read ({e}); it should be open and undamaged.") from e
+            raise TapeError(f"the tape {self.path} cannot be read ({e}); the tape should be open and undamaged.") from e
 
     async def write(self, statement: str, values: tuple) -> None:
-        "Return when the statement has been committed."
+        "Execute a statement, and return after its commit."
         if self.writer is None:
-            raise TapeError(f"the tape {self.path} was opened to replay and cannot be written to; open it with auto.")
+            raise TapeError(f"the tape {self.path} was opened with replay and cannot be written to; open it with auto.")
         await asyncio.shield(asyncio.wrap_future(self.writer.submit(statement, values)))
 
     def close(self) -> None:
-        "Write what is queued and leave one plain file; may be called twice."
-        self._read.close()  # first, because an open reader prevents merging the log
+        "Write the queued statements and leave one plain file; may be called twice."
+        self._read.close()  # first, because the log cannot be merged while a reader is open
         if self.writer is not None:
             self.writer.close()
 
@@ -287,15 +288,15 @@ class TapeFile:
         path, mode = self.path, self.mode
         if mode not in _MODES:
             raise TapeError(
-                f"a tape is opened to {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
+                f"the mode of a tape is {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
             )
         if path.suffix == ".jsonl" and mode != "replay":
-            raise TapeError(f"{path} is a text to replay; record into a file of another name.")
+            raise TapeError(f"{path} is an exported tape, which can only be replayed; record into another file.")
         if mode == "replay" and not path.is_file():
-            raise TapeError(f"there is no tape {path}; record one first.")
+            raise TapeError(f"there is no tape {path}; record it first with the mode record or auto.")
 
     def _open_with_retries(self) -> None:
-        "Open the file; try again while another process opens or closes the tape."
+        "Open the file; retry while another process opens or closes the tape."
         until = time.monotonic() + 30
         while True:
             try:
@@ -324,7 +325,7 @@ class TapeFile:
 
 # %% ../../nbs/01_client/04_tape.ipynb #b6af43a1
 def _nearest_call(file: TapeFile, key: CallKey) -> str:
-    "Return the recorded call most similar to a missing one, as the second part of the error sentence."
+    "Describe the recorded call most similar to a missing one, as the second part of the error message."
     rows = file.select(
         "SELECT tool, arguments, digest, history FROM calls WHERE server = ? ORDER BY tool = ? DESC LIMIT 2000",
         key.server,
@@ -349,20 +350,20 @@ class Tape:
     def __init__(
         self,
         path: str | Path,  # the file; a .jsonl, as `export` writes it, can only be replayed
-        # record: make every call anew, once | replay: never call | auto: call only what is not recorded
+        # record: make each call once, anew | replay: make no call | auto: make a call only if it is not recorded
         mode: str = "replay",
     ):
         self.path, self.mode, self.file = Path(path), mode, TapeFile(path, mode)
-        self.served = self.called = 0  # calls answered from the tape, calls made
+        self.served = self.called = 0  # number of calls answered from the tape, and of calls made
         self._running: dict[
             tuple, asyncio.Future
-        ] = {}  # (event loop, id of a running call): done when the call has ended
+        ] = {}  # (event loop, id of a running call) -> done when the call has ended
 
     def get(
         self,
-        key: CallKey,  # of the call
+        key: CallKey,  # key of the call
     ) -> ToolResult | None:
-        "Return the recorded answer, or None if there is none that may be served."
+        "Return the recorded answer; None if no answer is recorded or the mode does not serve it."
         result, generation = self._find(key) or (None, 0)
         if (
             result is None
@@ -376,19 +377,19 @@ class Tape:
 
     async def put(
         self,
-        key: CallKey,  # of the call
+        key: CallKey,  # key of the call
         result: ToolResult,  # without secrets
     ) -> ToolResult:  # the answer that the tape now holds
-        "Record an answer; returns when it is on disk. The first answer of a recording stays, unless it is a fault."
+        "Record an answer, and return when it is on disk. In one recording, a later answer replaces only a fault."
         await self.file.write(_PUT, _as_row(key, result, self.file.generation))
         return self._find(key)[0]
 
     async def once(
         self,
-        key: CallKey,  # of the call
-        call: Callable[[], Awaitable[ToolResult]],  # makes it; what it returns holds no secrets
+        key: CallKey,  # key of the call
+        call: Callable[[], Awaitable[ToolResult]],  # makes the call; its result must hold no secrets
     ) -> ToolResult:
-        "Return the answer from the tape, or else record the answer of `call`. Raises `TapeMiss` in replay."
+        "Return the recorded answer, or make the call and record its answer. Raises `TapeMiss` for a miss in replay."
         call_id = (asyncio.get_running_loop(), key.id)
         while (found := self.get(key)) is None:
             if self.mode == "replay":
@@ -406,8 +407,8 @@ class Tape:
 
     def tools(
         self,
-        server: str,  # its name
-    ) -> list[dict] | None:  # as passed to `put_tools`; None if they have to be listed
+        server: str,  # name of the server
+    ) -> list[dict] | None:  # as passed to `put_tools`; None if the server has to list them
         "Return the recorded tools of a server."
         rows = self.file.select("SELECT tools, generation FROM tools WHERE server = ?", server)
         return (
@@ -416,16 +417,16 @@ class Tape:
 
     async def put_tools(
         self,
-        server: str,  # its name
-        tools: list[dict],  # JSON, all that the server offers
-        digest: str,  # their hash, a part of every key
+        server: str,  # name of the server
+        tools: list[dict],  # all tools that the server offers, as JSON
+        digest: str,  # hash of the tool list, a part of every key
     ) -> None:
         "Record a server's tools; they replace an earlier record."
         await self.file.write(_PUT_TOOLS, (server, digest, _canonical(tools), self.file.generation))
 
     def calls(
         self,
-        server: str = "",  # of this server only
+        server: str = "",  # only calls of this server; "": of all servers
     ) -> list[dict]:  # in the order of recording
         "Return all recorded calls."
         rows = self.file.select(f"SELECT {', '.join(_CALL)} FROM calls WHERE ? IN ('', server) ORDER BY rowid", server)
@@ -441,7 +442,7 @@ class Tape:
 
     def export(
         self,
-        path: str | Path,  # of the text, .jsonl
+        path: str | Path,  # the file to write; ends in .jsonl
     ) -> Path:
         "Write the tape as sorted lines of JSON, which can be committed and replayed."
         path = Path(path)
@@ -457,7 +458,7 @@ class Tape:
         return path
 
     def close(self) -> None:
-        "Write what is queued and leave one plain file; may be called twice."
+        "Write the queued statements and leave one plain file; may be called twice."
         self.file.close()
         _log.info("%s answered %d calls; %d were made", self.path, self.served, self.called)
 
@@ -499,7 +500,7 @@ class Tape:
         ), generation
 
     async def _record(self, call_id: tuple, key: CallKey, call: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        "Make a call for all that wait for it, and record the answer."
+        "Make a call for all callers that wait for it, and record the answer."
         loop, _ = call_id
         self._running[call_id], stored = loop.create_future(), None
         try:
@@ -518,7 +519,7 @@ class _Call:
 
     tool: str
     arguments: dict
-    answer: ToolResult | None = None  # as the caller got it
+    answer: ToolResult | None = None  # the answer that the caller got
 
 
 class TapedSession:
@@ -527,14 +528,14 @@ class TapedSession:
     def __init__(
         self,
         tape: Tape,  # open
-        server: str,  # its name
-        digest: str,  # hash of its tool list
+        server: str,  # name of the server
+        digest: str,  # hash of the server's tool list
         live: Callable[[str, dict], Awaitable[ToolResult]]
-        | None = None,  # makes a call, opening its session if necessary; not needed in replay
+        | None = None,  # makes a call, and opens its session if necessary; not needed in replay
         stateful: bool = False,  # whether an answer may depend on earlier calls
         redact: Callable[[Any], Any] = lambda value: value,  # removes secrets from arguments
     ):
-        self.history = ""  # of all calls so far
+        self.history = ""  # history after all calls so far
         self._tape, self._server, self._digest, self._live, self._stateful, self._redact = (
             tape,
             server,
@@ -544,16 +545,16 @@ class TapedSession:
             redact,
         )
         self._calls: list[_Call] = []  # all calls so far
-        self._made = 0  # how many of them were made on the live session
-        self._lost_state: ToolResult | None = None  # a fault, once the state of the live session is unknown
+        self._made = 0  # number of these calls that were made on the live session
+        self._lost_state: ToolResult | None = None  # a fault if the state of the live session is unknown
         self._turn = anyio.Lock(fast_acquire=True)
 
     async def call(
         self,
-        tool: str,  # its real name
-        arguments: dict | None = None,  # its real arguments
+        tool: str,  # real name of the tool
+        arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:
-        "Return the answer to a call. Raises `TapeMiss` in replay if it was never recorded."
+        "Return the answer to a call. Raises `TapeMiss` in replay if the call was never recorded."
         call = _Call(tool, {} if arguments is None else arguments)
         redacted = self._redact(call.arguments)
         key = _call_key(self._server, self._digest, tool, redacted, self.history)
@@ -566,14 +567,14 @@ class TapedSession:
         return call.answer
 
     async def _make(self, call: _Call) -> ToolResult:
-        "Make one call; if its session does not start, the result is a fault."
+        "Make one call; return a fault if the session does not start."
         try:
             return await self._live(call.tool, call.arguments)
         except SessionError as e:
             return ToolResult(str(e), fault=e.fault)
 
     async def _catch_up(self, wanted: _Call) -> ToolResult:
-        "Repeat the calls that the tape has answered, then make the wanted one."
+        "Repeat the calls that the tape has answered, then make the wanted call."
         while self._lost_state is None:
             call = self._calls[self._made]
             self._lost_state = self._fault(f"a call of {call.tool} was interrupted, so that the state is unknown")

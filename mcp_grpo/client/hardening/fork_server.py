@@ -10,7 +10,7 @@ __all__ = ['WARM', 'main', 'ForkServerError', 'ForkServer', 'fork_server', 'clos
 import sys
 
 if __name__ == "__main__" and "__file__" in globals():
-    del sys.path[0]  # the folder of this file: its modules are no libraries, and servers must not import from it
+    del sys.path[0]  # the folder of this file: servers must not import its modules as if they were libraries
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #c5698829
 import atexit, gc, importlib, importlib.util, itertools, json, os, queue, re, runpy, select, shutil, signal, socket
@@ -59,7 +59,7 @@ def _detach(request: dict, files: list, parent: int) -> None:
 def _execute(argv: list) -> None:
     "Replace the process by another program."
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them; other programs do not
+        signal.signal(number, signal.SIG_DFL)  # Python ignores these signals; other programs expect the default
     os.execve(argv[0], argv, os.environ)
 
 
@@ -228,7 +228,7 @@ class _Zygote:
                 return _signal_group(pid, request["number"])
 
     def reap(self) -> None:
-        "Report the servers that have ended, and kill what they left behind."
+        "Report the servers that have ended, and kill the processes that they left behind."
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 server = self.servers.pop(ended[0], None)
@@ -274,7 +274,7 @@ def main(
 
 # %% ../../../nbs/01_client/01_hardening/06_fork_server.ipynb #1d1651e2
 class ForkServerError(OSError):
-    "A fork server that could not be started or has ended."
+    "A fork server could not be started, or has ended."
 
 
 class ForkServer:
@@ -301,7 +301,7 @@ class ForkServer:
             )
         self.pid, self.ready, self.ended = self._process.pid, False, False
         self._lock, self._ids, self._outbox = threading.Lock(), itertools.count(1), queue.SimpleQueue()
-        self._notify, self._pids = {}, {}  # id -> callback, id -> process id; of the servers that have not ended
+        self._notify, self._pids = {}, {}  # of the running servers: id -> callback, id -> process id
         self._threads = [
             threading.Thread(target=body, name="mcp_grpo fork server", daemon=True)
             for body in (self._write, self._read)
@@ -329,7 +329,7 @@ class ForkServer:
 
     def signal(
         self,
-        id: int,  # what `start` returned
+        id: int,  # as returned by `start`
         number: int,  # a signal's number
     ) -> None:
         "Send a signal to a server and its process group; nothing happens if it has ended."
@@ -404,7 +404,7 @@ def fork_server(
         known = _fork_servers.get(key)
         if known is not None and known.ended and not known.ready:
             raise ForkServerError(
-                f"{interpreter} cannot start servers ahead (it should be Python 3.10 or later, and start no threads)."
+                f"{interpreter} cannot run a fork server (it should be Python 3.10 or later, and start no threads)."
             )
         if known is None or known.ended:
             try:
