@@ -26,7 +26,7 @@ _decimal_text = re.compile(rf"[+-]?[0-9]{{1,30}}(?:\.[0-9]{{1,30}})?{_exponent}"
 
 
 def _decimal(value: Any) -> Decimal | None:
-    "Return a finite number, or the plain decimal text of one (ASCII digits), as a `Decimal`."
+    "Return a finite number, or its plain decimal text (ASCII digits), as a `Decimal`; None for any other value."
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -38,10 +38,10 @@ def _decimal(value: Any) -> Decimal | None:
 
 
 def same_argument(
-    made: Any,  # the value the policy sent
-    needed: Any,  # the value the task needs
+    made: Any,  # the value that the policy sent
+    needed: Any,  # the value that the task needs
 ) -> bool:  # whether both are the same value
-    """Compare JSON values where 5, 5.0 and "5" are one, and True is not 1."""
+    """Compare JSON values. The values 5, 5.0 and "5" are equal; True and 1 are not."""
     if isinstance(made, str) and isinstance(needed, str):
         return made.strip() == needed.strip()
     if isinstance(made, dict) and isinstance(needed, dict):
@@ -65,12 +65,12 @@ def _folded(text: str) -> str:
 
 
 def written(value: Any) -> str:
-    "Return a value as a person writes it: a number without an exponent."
+    "Return a value as text; a float is written without an exponent."
     return format(Decimal(repr(value)), "f") if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    "Yield all texts and numbers of a JSON value."
+    "Yield all values inside a JSON value that are not null, a list or an object."
     if isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)
@@ -81,7 +81,7 @@ def leaves(value: Any) -> Iterator[Any]:
 def readable(
     content: str,  # a tool's result
 ) -> str:
-    "Return a result, and behind it the texts that JSON escapes in it."
+    "Return a result, followed by its strings and numbers in decoded form if it is JSON with escapes."
     if "\\" not in content:
         return content
     try:
@@ -93,10 +93,10 @@ def readable(
 
 def shows(
     content: str,  # a tool's result
-    value: Any,  # a text or a number
-    tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
+    value: Any,  # the text or number to look for
+    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of `value`
 ) -> bool:
-    "Return whether a result holds a value: a text as whole words, a number as a number."
+    "Return whether a result contains a value: a text as whole words, a number as a number."
     wanted, content = _decimal(value), readable(content)
     if wanted is None:
         return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
@@ -114,7 +114,7 @@ def _without_stop(text: str) -> str:
 
 
 def _amount(text: str) -> Decimal | None:
-    "Return the number that an answer's text states, if it states just that."
+    "Return the number in an answer's text, if the text is nothing but this number; else None."
     found = _answer_number.fullmatch(text) if len(text) <= 80 else None
     return Decimal(found[1] + found[2].replace(",", "")) if found else None
 
@@ -122,9 +122,9 @@ def _amount(text: str) -> Decimal | None:
 def same_answer(
     given: str,  # one part of the policy's answer
     gold: str,  # the value asked for
-    tolerance: float = 1e-9,  # how far a number may be from it, as a share of it
+    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of `gold`
 ) -> bool:
-    "Return whether an answer states the gold value."
+    "Return whether one part of an answer is the gold value."
     given, gold = _without_stop(given), _without_stop(written(gold))
     if re.match("0[0-9]", gold):
         return _folded(given) == _folded(gold)  # a code, not a number
@@ -134,7 +134,7 @@ def same_answer(
     return abs(amount - wanted) <= abs(wanted) * Decimal(repr(tolerance))
 
 # %% ../../nbs/04_env/01_answers.ipynb #e955a6a7
-MAX_STATEMENT = 1000  # characters of a text that is read as a statement
+MAX_STATEMENT = 1000  # most characters of a statement; a longer text states nothing
 _MONTHS = (
     "january",
     "february",
@@ -154,9 +154,9 @@ _day, _year = "([0-9]{1,2})(?:st|nd|rd|th)?", "((?:19|20)[0-9]{2})"
 _start, _end = (
     r"(?<![^\W_])(?<![.,+\-–−/])",
     r"(?![^\W_])(?![.,/\-–][0-9])",
-)  # a number or date is not a piece of something longer
+)  # a number or date must not be a piece of something longer
 _PARTS = {
-    "value": re.compile("[\ue000-\uf8ff]"),  # a wanted text, marked beforehand
+    "value": re.compile("[\ue000-\uf8ff]"),  # the mark that stands for a wanted name
     "date": re.compile(
         rf"{_start}(?:{_year}[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})|{_day}(?: of)? ({_month})\.?(?:,? {_year})?|({_month})\.? {_day}(?:,? {_year})?){_end}"  # noqa: E501
     ),
@@ -169,7 +169,7 @@ _PARTS = {
 
 
 def _date(year, month, day, day_2, month_2, year_2, month_3, day_3, year_3) -> tuple[int | None, int, int]:
-    "Return year, month and day from the groups of the date pattern; the year is None where it is not written."
+    "Return year, month and day from the groups of the date pattern; the year is None if the text has none."
     month = month or month_2 or month_3
     number = int(month) if month.isdigit() else 1 + [name[:3] for name in _MONTHS].index(month[:3])
     year = year or year_2 or year_3
@@ -180,14 +180,14 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10
 
 
 def _number(sign, currency, digits, percent, scale) -> tuple[Decimal, str]:
-    "Return a number with its sign, and % where that follows."
+    "Return a number with its sign, and `%` if the text has a percent sign or the word after it, else an empty string."
     number = Decimal(digits.replace(",", "")) * _SCALES.get(scale, 1)
     return -number if sign in ("-", "−") else number, "%" if percent else ""
 
 
 def _parts(folded: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a text, each with its kind: value, date, number, word, plain, or sign where it is none of
-    these."""
+    """Yield the parts of a text as (kind, part). The kinds are value, date, number, word, plain (punctuation), and
+    sign (any other character)."""
     at = 0
     while at < len(folded):
         kind, found = next(
@@ -228,20 +228,20 @@ _HEDGING_PAIRS = {
     ("up", "to"),
     ("at", "most"),
     ("at", "least"),
-}  # of words that are harmless alone
-_ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these asks
+}  # two words that weaken a statement together, though each is harmless alone
+_ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these words is a question
 
 # %% ../../nbs/04_env/01_answers.ipynb #f13b4514
 @dataclass(frozen=True)
 class Context:
-    "What a text may hold beside the values."
+    "The parts that a text may contain beside the wanted values."
 
-    words: frozenset  # folded
-    numbers: frozenset = frozenset()  # with their %
+    words: frozenset  # in folded form (see `_folded`)
+    numbers: frozenset = frozenset()  # (number, `%` or empty)
     dates: frozenset = frozenset()  # (year, month, day)
 
     def allows(self, kind: str, part: Any) -> bool:
-        "Return whether a part may stand beside the values; a date may leave out its year."
+        "Return whether a part is allowed beside the values. A date may be written without its year."
         if kind == "date":
             return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
         if kind == "number":
@@ -251,11 +251,11 @@ class Context:
 
 @functools.lru_cache(maxsize=4096)
 def _context(
-    texts: tuple[str, ...],  # whose words, numbers and dates are allowed
-    words: tuple[str, ...],  # further words
-    names: tuple[str, ...] = (),  # whose words are allowed, but not their numbers
+    texts: tuple[str, ...],  # texts whose words, numbers and dates are allowed
+    words: tuple[str, ...],  # further allowed words
+    names: tuple[str, ...] = (),  # names whose words are allowed, but not their numbers
 ) -> Context:
-    "Return the context that some texts give; kept, because the episodes of a group share it."
+    "Return the context that these texts allow; cached, because the episodes of a group share it."
     found: dict[str, set] = {"word": set(), "number": set(), "date": set()}
     for text in texts:
         for kind, part in _parts(_folded(text)):
@@ -267,7 +267,7 @@ def _context(
 
 # %% ../../nbs/04_env/01_answers.ipynb #dc9a79d2
 def _wanted(value: Any) -> tuple[str, Any]:
-    "Return a value's kind (number, date or name), and the value in a form that can be compared."
+    "Return a wanted value's kind (number, date or name) and the value in comparable form."
     text = _without_stop(_folded(written(value)))
     parts = [(kind, part) for kind, part in _parts(text) if part not in ("$", " ")]
     if re.match("0[0-9]", text):
@@ -278,7 +278,7 @@ def _wanted(value: Any) -> tuple[str, Any]:
 
 
 def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float, percent: bool = False) -> bool:
-    "Return whether a number or date is the wanted one; `percent`: a wanted number may have % after it."
+    "Return whether a part is the wanted number or date; if `percent` is set, `%` may follow a wanted plain number."
     if kind != wanted[0]:
         return False
     if kind == "date":
@@ -291,8 +291,8 @@ def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float
 def _read(
     text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()
 ) -> Iterator[tuple[str, Any]]:
-    """Return the parts of a text; a part that is a wanted value becomes `("value", its index)`. Units among the allowed
-    words may follow a number without a space."""
+    """Yield the parts of a text; a part that is a wanted value is yielded as `("value", index)`. Units among the
+    allowed words may follow a number without a space."""
     folded, percent = re.sub("[\ue000-\uf8ff]", "?", _folded(text)), not words.isdisjoint(("%", "percent"))
 
     def apart(found: re.Match) -> str:
@@ -315,8 +315,8 @@ def _read(
 
 @functools.lru_cache(maxsize=4096)
 def _labels(question: str, count: int) -> dict[Any, int]:
-    """Return the names that only one part of the question holds, and the index of that part; empty where its parts are
-    not as many as the values."""
+    """Return the labels: name -> index of the only part of the question that contains it. Empty if the question does
+    not have as many parts as values, or has only one."""
     pieces = re.split(r",? and |[,;] ", question)
     if len(pieces) != count or count == 1:
         return {}
@@ -333,9 +333,9 @@ def _labels(question: str, count: int) -> dict[Any, int]:
 
 # %% ../../nbs/04_env/01_answers.ipynb #18ea9ec8
 def _in_order(mentioned: list[int], named: list[int], values: list, any_order: bool) -> bool:
-    """Return whether the values that a text mentions are the wanted ones, in the order asked for or in the one that its
-    labels give."""
-    first = [values.index(value) for value in values]  # equal values have one index
+    """Return whether a text mentions exactly the wanted values, in the order of the question or in the order of the
+    labels in the text."""
+    first = [values.index(value) for value in values]  # equal values share the first one's index
     if len(values) == 1:
         return bool(mentioned)
     if any_order:
@@ -351,11 +351,11 @@ def _in_order(mentioned: list[int], named: list[int], values: list, any_order: b
 
 def _states(
     text: str,  # a message or an answer
-    values: list,  # what it must state: numbers, dates and names
-    context: Context,  # what it may hold beside them
-    labels: dict[Any, int] | None = None,  # a name of the question -> index of the value it belongs to
-    any_order: bool = False,  # the values may come in any order
-    tolerance: float = 1e-9,  # how far a number may be from its value, as a share of it
+    values: list,  # the values that it must state: numbers, dates and names
+    context: Context,  # the parts that it may contain beside them
+    labels: dict[Any, int] | None = None,  # name in the question -> index of the value that it belongs to
+    any_order: bool = False,  # whether the values may come in any order
+    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of its value
 ) -> bool:
     "Return whether a text states all the values, and nothing else."
     if len(text) > MAX_STATEMENT:
@@ -396,7 +396,7 @@ DECLINES = (
 
 
 def _texts(value: Any) -> list[str]:
-    "Return all strings in a JSON value, without its keys."
+    "Return all strings in a JSON value, except keys of objects."
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):
@@ -409,12 +409,12 @@ def _texts(value: Any) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
-    "Return whether a question states one of the values."
+    "Return whether a question contains one of the values."
     return any(kind == "value" for kind, _ in _read(question, [_wanted(value) for value in values]))
 
 
 def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
-    "Return what a text about a task may hold beside the values."
+    "Return the parts that a text about a task may contain beside the values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
         return _context((), words)
@@ -430,7 +430,7 @@ def gives(
     task: Task,
     text: str,
     values: list,
-    names: tuple[str, ...] = (),  # of the thing asked for, as a tool told them
+    names: tuple[str, ...] = (),  # names of the thing asked for, from the tools' results
 ) -> bool:
     """Return whether a text states all values that a task asks for and no others: in a sentence, or as a list with `;`
     between the values."""

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
 
-KINDS = ("bubblewrap", "landlock")  # kinds of sandboxes, the stronger first
+KINDS = ("bubblewrap", "landlock")  # kinds of sandboxes, strongest first
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #7db6465f
 @dataclass(frozen=True)
 class Limits:
-    "Limits on the code of an episode."
+    "Limits on the model-written code of one episode."
 
-    seconds: float = 5.0  # wall time of a call
-    output: int = 1_000_000  # bytes printed by a call; the same again for its value and its traceback
+    seconds: float = 5.0  # wall time of a call, in seconds
+    output: int = (
+        1_000_000  # bytes that a call may print; its value and its traceback have this limit too, each separately
+    )
     source: int = 200_000  # bytes of code in a call
     memory: int = 1 << 30  # bytes of address space, numpy and pandas included
     folder: int = 64 << 20  # bytes of all files together
@@ -30,7 +32,7 @@ class Limits:
 
 
 class SandboxError(RuntimeError):
-    "A sandbox that cannot be started or has ended."
+    "Raised when a sandbox cannot be started or has ended."
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #a35c024b
 _CALLS = """
@@ -62,13 +64,15 @@ def _system_calls(
 # %% ../../nbs/02_sandbox/00_walls.ipynb #165e907f
 _ARGUMENTS = {
     "openat": [(4, 0o1003, (0, 1, 2, 0o1001, 0o1002))],  # O_TRUNC only together with write access
-    "fcntl": [(2, ~0, (0, 1, 2, 3, 4, 1030))],  # duplicate, flags; no locks, which others could see
+    "fcntl": [
+        (2, ~0, (0, 1, 2, 3, 4, 1030))
+    ],  # duplicate a descriptor, get or set flags; no locks, because other processes could see them
     "ioctl": [
         (2, ~0, (0x5401, 0x5421, 0x541B, 0x5450, 0x5451))
     ],  # terminal settings, blocking, available bytes, close on exec
     "futex": [(2, 128, (128,))],  # private to the process
-    "madvise": [(4, ~0, (0, 1, 2, 3, 4, 8, 14, 15))],  # what allocators and readers of files ask for
-    "sched_getaffinity": [(0, ~0, (0,))],  # of the process itself
+    "madvise": [(4, ~0, (0, 1, 2, 3, 4, 8, 14, 15))],  # the kinds of advice that allocators and file readers give
+    "sched_getaffinity": [(0, ~0, (0,))],  # only the process itself
     "getpgid": [(0, ~0, (0,))],
     "getsid": [(0, ~0, (0,))],
     **{
@@ -80,7 +84,7 @@ _ARGUMENTS = {
 # %% ../../nbs/02_sandbox/00_walls.ipynb #f4395722
 _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 _KILL, _ALLOW, _REFUSE = 0x80000000, 0x7FFF0000, 0x00050001
-ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # machine -> the kernel's number for it
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # machine -> the kernel's number for this architecture
 
 
 def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -88,7 +92,7 @@ def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
-    "Return instructions that refuse the call unless a word of its arguments has one of these values."
+    "Return instructions that refuse the call unless the masked argument word has one of these values."
     n = len(values)
     tests = [_instruction(_EQUAL, value, n - i) for i, value in enumerate(values)]
     return b"".join(
@@ -97,7 +101,7 @@ def _argument_rule(word: int, mask: int, values: tuple) -> bytes:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #afe81bd1
 def seccomp_program(machine: str) -> bytes:
-    "Return the filter of system calls for one of ARCHITECTURES, as a BPF program."
+    "Return the system-call filter for `machine` (a key of `ARCHITECTURES`), as a BPF program."
     program = [
         _instruction(_LOAD, 4),
         _instruction(_EQUAL, ARCHITECTURES[machine], 1),
@@ -113,7 +117,7 @@ def seccomp_program(machine: str) -> bytes:
 _PDEATHSIG, _NO_NEW_PRIVS, _SECCOMP = 1, 38, 22  # options of prctl
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _MOUNT_SETATTR = 444, 445, 446, 442
 _NEW_MOUNTS, _NEW_PROCESSES = 0x20000, 0x20000000  # kinds of namespaces
-_CLONE = {"x86_64": 56, "aarch64": 220}  # like fork, with namespaces
+_CLONE = {"x86_64": 56, "aarch64": 220}  # the number of `clone`, which forks into new namespaces
 
 
 @contextmanager
@@ -149,7 +153,7 @@ def landlock_version(libc) -> int:
 
 
 def _landlock(libc, version: int, rules: list) -> None:
-    "Refuse all access to files except that of `rules`: (file number of an open path, rights)."
+    "Refuse all file access except what `rules` grant; each rule is (descriptor of an open path, rights)."
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
     attributes = struct.pack("=QQQ", handled, 3, 3)[: {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)]
     ruleset = _call(libc, _LANDLOCK_CREATE, attributes, len(attributes), 0)
@@ -160,14 +164,14 @@ def _landlock(libc, version: int, rules: list) -> None:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #3e7d9325
 def _own_mounts(libc, kind: str) -> bool:
-    "Enter a mount namespace in which no file can be changed, not even its times; false if that is denied."
+    "Enter a mount namespace in which no file or file time can change. Return false if the system denies this."
     if libc.unshare(_NEW_MOUNTS):
         return False
     _demand(
         libc.mount(b"none", b"/", None, ctypes.c_ulong(0x44000), None)
     )  # mounts of this process are invisible elsewhere
     if kind == "bubblewrap":
-        return True  # it has made them read-only, and leaves /proc and /sys out
+        return True  # bubblewrap has already made all mounts read-only, and it mounts no /proc and /sys
     read_only = struct.pack("=4Q", 1, 0, 0, 0)
     _call(libc, _MOUNT_SETATTR, -100, b"/", 0x8000, read_only, len(read_only))  # all mounts
     for path in filter(os.path.isdir, ("/proc", "/sys")):
@@ -201,25 +205,25 @@ def limit_resources(limits: Limits) -> None:
 
 
 def _drop_rights(libc) -> None:
-    "Drop every capability, and the means of gaining one."
+    "Drop all capabilities, and make it impossible to gain new ones."
     _demand(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
     _demand(libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)))
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #f3075e13
 class Walls:
-    "The walls of a child: made by its parent, set up by the child itself."
+    "The walls of a child process: the parent prepares them, and the child sets them up with `put_up`."
 
     def __init__(
         self,
         kind: str,  # one of KINDS; `landlock` requires Landlock, `bubblewrap` uses it if the kernel has it
         readable: list,  # paths that may be read, with everything beneath them
         listable: list,  # folders that may be listed
-        folder: str,  # where the child's own folder is mounted
+        folder: str,  # path at which the child's own folder is mounted
         limits: Limits,
     ):
         self.kind, self.folder, self.limits = kind, folder, limits
         self._libc = ctypes.CDLL(None, use_errno=True)
-        with _named("mounts of its own"):
+        with _named("mount namespace"):
             self._own = _own_mounts(self._libc, kind)
         rules = [(path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)) for path in readable]
         rules += [(path, _READ_DIR) for path in listable]
@@ -234,10 +238,10 @@ class Walls:
         _demand(self._libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
     def fork(self) -> int:
-        "Fork as `os.fork` does; the child sees no other process, where namespaces are allowed."
+        "Fork like `os.fork`; if namespaces are allowed, the child sees no other process."
         if not self._own:
             return os.fork()
-        python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
+        python = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter lock during the call, as `os.fork` does
         python.PyOS_BeforeFork()
         child = python.syscall(
             *map(ctypes.c_long, (_CLONE[platform.machine()], _NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0))
@@ -251,10 +255,10 @@ class Walls:
     def put_up(self) -> None:
         "Set up the walls of this process for good. Raises `SandboxError` if one cannot be set up."
         libc, rules = self._libc, list(self._rules)
-        with _named("the parent's end"):
+        with _named("parent-death signal"):
             self.die_with_parent()
         if self._own:
-            with _named("a folder of its own"):
+            with _named("private folder"):
                 _own_folder(libc, self.folder, self.limits)
         os.chdir(self.folder)
         if self._own:
@@ -273,8 +277,8 @@ class Walls:
 
 # %% ../../nbs/02_sandbox/00_walls.ipynb #8d180fbd
 def package_paths(packages: tuple) -> list:
-    """Return files and folders of installed packages and of all they require. Raises `SandboxError` if one is not
-    installed."""
+    """Return the files and folders of these packages and of everything they require. Raises `SandboxError` if one of
+    `packages` is not installed."""
     found, known, todo = set(), set(), list(packages)
     while todo:
         if (name := todo.pop()) in known:
@@ -297,7 +301,10 @@ _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
 
 def library_folders() -> list:
     "Return the folders of the standard library."
-    prefixes = {"base": sys.base_prefix, "platbase": sys.base_prefix}  # not those of a virtual environment
+    prefixes = {
+        "base": sys.base_prefix,
+        "platbase": sys.base_prefix,
+    }  # the base installation's folders, not a virtual environment's
     return sorted({os.path.realpath(sysconfig.get_path(name, vars=prefixes)) for name in ("stdlib", "platstdlib")})
 
 
@@ -311,7 +318,7 @@ def _shared_libraries() -> list:
 
 
 def readable_paths(packages: list) -> list:
-    "Return all paths that Landlock lets a child read, those of the wanted packages included."
+    "Return all paths that Landlock lets a child read, including those of the wanted packages."
     library = []
     for folder in library_folders():
         library += [entry.path for entry in os.scandir(folder) if entry.path not in _package_folders(folder)]
@@ -336,12 +343,12 @@ def _flags() -> list:
 
 def bubblewrap_command(
     sources: dict,  # path inside -> path of one of our files to mount there
-    interpreter: str,  # path of a Python, not a link
+    interpreter: str,  # path of a Python executable, with links resolved
     packages: list,  # paths of the wanted packages
-    folder: str,  # where a child's own folder will be
-    environment: dict,  # the whole environment inside
+    folder: str,  # path at which a child's own folder will be mounted
+    environment: dict,  # all environment variables inside
 ) -> list:
-    "Return the part of a command line before the interpreter. Raises `SandboxError` if bubblewrap is not installed."
+    "Return the command line up to, not including, the interpreter. Raises `SandboxError` if `bwrap` cannot be run."
     places = [*_SYSTEM, *_shared_libraries(), *library_folders(), interpreter]
     hidden = list(chain(*map(_package_folders, library_folders())))
     options = [("--ro-bind", path, path) for path in places if os.path.exists(path)]

@@ -31,21 +31,24 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/03_servers/02_serve.ipynb #e61bb614
 class ServeError(UserError, ValueError):
-    "A server that cannot be served as asked; the message is one sentence that says what to do."
+    "Raised when a server cannot be served with these options; the message says what to do."
 
 
-_TOKEN, _TOKEN_LENGTH = "MCP_GRPO_TOKEN", 16  # the environment variable, and the least length of a token
+_TOKEN, _TOKEN_LENGTH = (
+    "MCP_GRPO_TOKEN",
+    16,
+)  # name of the environment variable; minimum length of a token in characters
 _HOST, _PORT = "127.0.0.1", 8000
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens over HTTP. Raises `ServeError` for a wrong address, or if other machines reach it without
-    names and a token."""
+    """The address on which a server listens over HTTP. Raises `ServeError` if the address is invalid, or if other
+    machines can reach it and host names or a token are missing."""
 
     host: str = _HOST  # an IP address, or localhost
-    port: int = _PORT  # 0 takes a free one
+    port: int = _PORT  # 0 to 65535; 0: the system chooses a free port
     names: tuple[str, ...] = ()  # host names that clients may use for this machine
 
     def __post_init__(self):
@@ -59,7 +62,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        "Return whether only this machine reaches it."
+        "Return whether only this machine can reach the address."
         if self.host == "localhost":
             return True
         try:
@@ -84,16 +87,16 @@ class Address:
             return socket.create_server((self.host, self.port), family=family)
         except OSError as e:
             raise ServeError(
-                f"port {self.port} of {self.host} cannot be opened ({os.strerror(e.errno)}); choose another with "
+                f"port {self.port} of {self.host} cannot be opened ({os.strerror(e.errno)}); choose another port with "
                 "--port."
             ) from None
 
 # %% ../../nbs/03_servers/02_serve.ipynb #a0d3a292
 def _token_of(
     environment: Mapping[str, str],  # environment variables
-) -> tuple[str, bool]:  # the token, and whether it is a new one
-    """Return the token that clients must send: the variable's, or a new random one. Raises `ServeError` if it is too
-    short."""
+) -> tuple[str, bool]:  # the token; whether it is new
+    """Return the token that clients must send: the one in the environment, or a new random one. Raises `ServeError` if
+    the given token is too short."""
     given = environment.get(_TOKEN)
     if given is None:
         return secrets.token_urlsafe(24), True
@@ -103,7 +106,7 @@ def _token_of(
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f175f43c
 def _security(hosts: tuple[str, ...]) -> "TransportSecuritySettings":
-    "Return settings of the SDK: a request's `Host` and `Origin` must be one of these hosts, with any port."
+    "Return SDK settings that allow only these hosts, with any port, in a request's `Host` and `Origin`."
     from mcp.server.transport_security import TransportSecuritySettings
 
     names = [*hosts, *(f"{host}:*" for host in hosts)]
@@ -112,9 +115,9 @@ def _security(hosts: tuple[str, ...]) -> "TransportSecuritySettings":
 
 
 class TokenGuard:
-    "An ASGI app that passes on only requests with the token."
+    "An ASGI app that passes a request on only if it carries the token."
 
-    def __init__(self, app: Callable, token: str):  # the ASGI app behind it; what clients must send
+    def __init__(self, app: Callable, token: str):  # the app that gets the requests; the token that clients must send
         self.app, self.token = app, token.encode()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
@@ -130,12 +133,12 @@ class TokenGuard:
         await refusal(scope, receive, send)
 
 
-_IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # after which a session without a request or an open stream ends; open ones
+_IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # idle time after which a session ends; most open sessions
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f4439736
 def http_app(
     server: MCPServer,
-    token: str,  # what clients must send
+    token: str,  # the token that clients must send
     hosts: tuple[str, ...] = _LOOPBACK,  # allowed names in `Host` and `Origin`
 ) -> TokenGuard:  # an ASGI app that serves /mcp
     "Return a server over streamable HTTP."
@@ -148,9 +151,7 @@ def http_app(
     return TokenGuard(sdk_app, token)
 
 # %% ../../nbs/03_servers/02_serve.ipynb #ff1d15f7
-_REQUEST_SECONDS = (
-    10.0  # from the opening of a connection, or the first byte of a later request, to the end of the request
-)
+_REQUEST_SECONDS = 10.0  # from the opening of the connection, or a later request's first byte, to the request's end
 
 
 def _timed_protocol(
@@ -161,7 +162,7 @@ def _timed_protocol(
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class TimedProtocol(H11Protocol):
-        _deadline = None  # a timer, while a request is incomplete
+        _deadline = None  # a timer while a request is incomplete, else None
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -192,9 +193,9 @@ def _timed_protocol(
 # %% ../../nbs/03_servers/02_serve.ipynb #c35911bb
 async def _serve_http(
     server: MCPServer,
-    address: Address,  # where it listens
+    address: Address,  # address to listen on
 ) -> None:
-    "Serve over HTTP until stopped; print the address, and the token if it is a new one."
+    "Serve over HTTP until stopped; print the address, and the token if it is new."
     import uvicorn
 
     token, new = _token_of(os.environ)
@@ -212,9 +213,9 @@ async def _serve_http(
 # %% ../../nbs/03_servers/02_serve.ipynb #9712add9
 def _offer_only(
     server: MCPServer,
-    names: Sequence[str],  # of tools; empty: all
+    names: Sequence[str],  # names of the tools to keep; empty: all
 ) -> MCPServer:  # the same server
-    "Remove all other tools from a server. Raises `ServeError` if it has no tool of a name."
+    "Remove all tools from a server except `names`. Raises `ServeError` if the server has no tool of such a name."
     present = [t.name for t in server._tool_manager.list_tools()]
     for name in names:
         if name not in present:
@@ -226,10 +227,10 @@ def _offer_only(
 
 
 def make(
-    make_server: Callable[..., MCPServer],  # takes world_seed, and perhaps some options
+    make_server: Callable[..., MCPServer],  # makes the server from world_seed and its own options
     world_seed: int = 0,  # which synthetic world to serve
     tools: Sequence[str] = (),  # the only tools to offer; empty: all
-    **options: bool | Sequence[str],  # options that only some servers have; empty ones are ignored
+    **options: bool | Sequence[str],  # options that only some servers have; an empty or false value is ignored
 ) -> MCPServer:
     "Return a server with these options. Raises `ServeError` if it cannot be made."
     if world_seed < 0:
@@ -277,7 +278,7 @@ def serve(
             "--allow-host": bool(allow_host),
         }.items():
             if given and not http:
-                raise ServeError(f"{option} works only with --http; give that too.")
+                raise ServeError(f"{option} works only with --http; add --http.")
         address = Address(host, port, _names(allow_host))
         module = importlib.import_module(f"mcp_grpo.servers.{server}")
         own = dict(live=live, teams=_names(teams), channels=_names(channels), unsafe_no_sandbox=unsafe_no_sandbox)
@@ -289,7 +290,7 @@ def serve(
 
 def _serve_until_stopped(
     server: MCPServer,
-    address: Address | None,  # where to listen over HTTP; None: over stdin and stdout
+    address: Address | None,  # address to listen on over HTTP; None: serve over stdin and stdout
 ) -> None:
     "Serve until the client closes the connection, or until stopped."
     import anyio
@@ -302,9 +303,9 @@ def _serve_until_stopped(
 # %% ../../nbs/03_servers/02_serve.ipynb #8141ee25
 def run(
     server: str,  # the server's name
-    argv: list[str] | None = None,  # command-line arguments; the process's own when None
+    argv: list[str] | None = None,  # command-line arguments; None: those of the process
 ) -> None:
-    "Run the command of `python -m mcp_grpo.servers.polygon`: `mcp-grpo serve polygon` with the same options."
+    "Run `python -m mcp_grpo.servers.NAME`, which is `mcp-grpo serve NAME` with the same options."
     app = Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(serve)
     app([server, *(sys.argv[1:] if argv is None else argv)], prog_name="mcp-grpo serve")
