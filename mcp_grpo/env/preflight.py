@@ -34,7 +34,7 @@ async def list_tools(pool: Pool) -> dict[str, dict[str, mcp_types.Tool]]:  # ser
 
 # %% ../../nbs/04_env/08_preflight.ipynb #489cd0ee
 def _check_tool(
-    served: dict[str, dict[str, mcp_types.Tool]],  # what `list_tools` found
+    served: dict[str, dict[str, mcp_types.Tool]],  # result of `list_tools`
     server: str,  # the server's name
     tool: str,  # the tool's real name
     arguments: Iterable[str],  # real argument names
@@ -52,7 +52,7 @@ def _check_tool(
 
 
 def _check_tasks(
-    served: dict[str, dict[str, mcp_types.Tool]],  # what `list_tools` found
+    served: dict[str, dict[str, mcp_types.Tool]],  # result of `list_tools`
     tasks: list[Task],
     path: str,  # the tasks' file, for error messages
 ) -> None:
@@ -354,7 +354,7 @@ class PreflightReport:
 
     tools: dict[str, list[str]]  # server -> the names of its tools
     digests: dict[str, str]  # server -> digest of its tool list, which `servers.pins` can pin
-    played: int  # number of tasks that the oracle solved
+    played: int  # number of tasks that the oracle ran and solved
     heldout: dict[str, str]  # name of a held-out set in result.json -> its data_source
 
     def __str__(self) -> str:

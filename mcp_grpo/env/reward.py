@@ -357,8 +357,8 @@ def _credits(name: str, task: Task, record: Record) -> list | Invalid:
 
 # %% ../../nbs/04_env/03_reward.ipynb #2cb3a6c6
 def score(
-    task: Task,  # with its gold answer
-    record: Record,  # what the policy did
+    task: Task,  # the task, with its gold answer
+    record: Record,  # record of the finished episode
     weights: dict[str, float] | None = None,  # term -> weight; the other terms keep their registered weight
 ) -> dict[str, list] | Invalid:  # term -> [(turn, weighted value)]
     "Return all reward terms of an episode, by name and turn."

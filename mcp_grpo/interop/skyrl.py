@@ -62,8 +62,8 @@ def _as_user(observations: list[dict]) -> list[dict]:
 
 def _step_output(
     step: Step,
-    outcome: Outcome | None,  # None: the episode continues
-    fault_reward: float | None,  # the reward to report for an aborted episode
+    outcome: Outcome | None,  # outcome of the episode; None: the episode continues
+    fault_reward: float | None,  # reward to report for an aborted episode; None: no reward
 ) -> dict:
     "Return SkyRL's dictionary for one step."
     if outcome is None:

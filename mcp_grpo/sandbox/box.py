@@ -27,10 +27,10 @@ _GRACE_SECONDS = 0.5  # from the signal at the time limit to the kill
 class Result:
     "The result of a call."
 
-    stdout: str = ""  # printed to stdout or stderr
+    stdout: str = ""  # text printed to stdout or stderr
     value: str = ""  # the last expression's `repr`; empty for None
     error: str = ""  # a short traceback; empty without an error
-    note: str = ""  # what was truncated or lost
+    note: str = ""  # a sentence on text that was truncated or variables that were lost; empty if none
     seconds: float = 0.0  # wall time of the call, in seconds
 
 
@@ -349,7 +349,7 @@ class Interpreter:
             raise SandboxError("the interpreter is closed: its episode has ended.")
         self._child = child
         self._end = weakref.finalize(self, self._child.end)
-        self._end.atexit = False  # it ends with us anyway; a fork of us must not end it
+        self._end.atexit = False  # the child ends with us; our forks must not end it
 
     def _drop(self) -> None:
         "End the process, if there is one."
@@ -445,7 +445,7 @@ async def _try_all(zygote: Zygote, packages: tuple) -> None:
         if "BREACH" not in (await _try(zygote, code)).stdout:
             continue
         raise _SandboxBreach(
-            f"The sandbox ({zygote.kind}) is not safe: the self-test's probe '{name}' succeeded. No code was run in it."
+            f"The sandbox ({zygote.kind}) is not safe: the self-test's probe '{name}' succeeded. It is not used."
         )
     result = await _try(zygote, _COMPUTATION % ", ".join(packages or ("sys",)))
     if result.value != "14" or result.error:
@@ -466,10 +466,7 @@ class Sandbox:
 
     def __init__(
         self,
-        packages: tuple = (
-            "numpy",
-            "pandas",
-        ),  # distributions to preload; their names must equal those of their modules
+        packages: tuple = ("numpy", "pandas"),  # distributions to preload; each named like its module
         limits: Limits = Limits(),  # limits of each episode and call
         only: str = "",  # the only kind to try, one of KINDS; empty: the strongest that works
         unsafe_no_sandbox: bool = False,  # run model-written code without a sandbox, with all your rights

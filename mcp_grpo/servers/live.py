@@ -30,7 +30,7 @@ class Failed(RuntimeError):
 
     def __init__(
         self,
-        message: str,  # what happened, in one sentence
+        message: str,  # error message, in one sentence
         fault: str = "transport",  # the kind of fault, one of `FAULTS` of client.session
         retry_after: float | None = None,  # seconds to wait before the next call; None: unknown
     ):

@@ -21,10 +21,7 @@ from .live import PATIENCE, Refused, Service, ask_world, check_choice, client_pa
 from .world import SYNTHETIC, TRADING_DAYS, Page, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #dddaa80e
-_MAX_QUERY, _MAX_WORDS = (
-    400,
-    32,
-)  # most characters of a query, as in the official API; most words of a query that are used
+_MAX_QUERY, _MAX_WORDS = 400, 32  # most characters of a query, as in the official API; most words that are used
 _LITTLE = frozenset(
     "a an and are as at by do does for from has have how in is it its of on or that the to was what when where "
     "which who whom with".split()

@@ -663,7 +663,7 @@ def refuse(message: str) -> "CallToolResult":
 
 
 def fail(
-    message: str,  # what happened, in one sentence for the log
+    message: str,  # error message for the log, in one sentence
     fault: str = "transport",  # one of `FAULTS` of client.session
     retry_after: float | None = None,  # seconds to wait before the next call; None: unknown
 ) -> "CallToolResult":
