@@ -462,7 +462,7 @@ def test_text_rings_for_nobody_and_other_channels_are_not_touched(monkeypatch):
     "more, says",
     [
         ({"teams": ["T2"]}, "belongs to team T1, which is not one of T2"),
-        ({"live": False}, "ask for it by live"),
+        ({"live": False}, "set live"),
         ({"channels": []}, "give the ids of the teams and channels"),
         ({"teams": []}, "give the ids of the teams and channels"),
     ],

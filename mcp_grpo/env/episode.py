@@ -39,26 +39,26 @@ class Step:
 class Outcome:
     "A finished episode."
 
-    reward: float | None  # None: it cannot be known, and the episode is left out
+    reward: float | None  # None: it cannot be determined, and training leaves the episode out
     rewards: dict[str, list[tuple[int, float]]]  # term -> [(turn, weighted value)]
-    success: bool  # whether the task was done
+    success: bool  # whether the episode did what the task asks for
     end: str  # answer | max_turns | malformed | truncated | aborted
     events: list[ToolEvent]  # in the order called
     answer: str | None  # the final answer's text
-    reason: str = ""  # why there is no reward: one sentence, else empty
+    reason: str = ""  # one sentence on why there is no reward; empty if there is one
     turns: int = 0  # policy turns taken
 
 # %% ../../nbs/04_env/06_episode.ipynb #2ddcea25
-CUT = "\n[cut: "  # begins the note under a result that is not shown whole
+CUT = "\n[cut: "  # start of the note below a result that was cut
 
 
 def cut_result(text: str, limit: int) -> str:
-    "Return the first `limit` characters of a result, and a note if there were more."
+    "Return the first `limit` characters of a result, with a note if characters were cut off."
     return text if len(text) <= limit else f"{text[:limit]}{CUT}the first {limit} of {len(text)} characters]"
 
 
 def _in_shown_names(text: str, tool: OfferedTool) -> str:
-    "Return a refusal in the names the policy was shown."
+    "Return a refusal with the real names replaced by those that the policy was shown."
     shown = {real: name for name, real in tool.arguments.items()} | {tool.tool: tool.name}
     shown = {real: name for real, name in shown.items() if real != name}
     if not shown:
@@ -67,8 +67,8 @@ def _in_shown_names(text: str, tool: OfferedTool) -> str:
 
 
 def state_text(result: ToolResult) -> str:
-    """Return what a reading tool says of the state; of a list, whose items have a block each in the content, the list
-    as JSON."""
+    """Return the state from a reading tool's result. If the tool returned a list, return it as JSON, since the content
+    has a separate block for each item."""
     items = (
         result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
     )
@@ -76,7 +76,7 @@ def state_text(result: ToolResult) -> str:
 
 
 def servers_of(task: Task) -> list[str]:
-    "Return the servers an episode needs: those of its tools, and the one that its state is read from."
+    "Return the servers that an episode needs: those of its tools, and the one from which its state is read."
     return list(dict.fromkeys(task.servers + ([task.state_check["server"]] if task.state_check else [])))
 
 # %% ../../nbs/04_env/06_episode.ipynb #166c503d
@@ -86,9 +86,9 @@ class Episode:
     def __init__(
         self,
         task: Task,  # the task to attempt
-        pool: Pool,  # open; the sessions are leased from it
-        weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
-        # characters of a tool result that the policy sees; 0: as many as its server's description says
+        pool: Pool,  # open pool, from which the sessions are leased
+        weights: dict[str, float] | None = None,  # reward term -> weight; other terms keep their registered weight
+        # most characters of a tool result that the policy sees; 0: `max_result_chars` of its server
         max_result_chars: int = 0,
     ):
         self.task, self.pool, self.weights, self.max_result_chars = task, pool, weights, max_result_chars
@@ -101,9 +101,9 @@ class Episode:
         return bool(self.end)
 
     async def start(self) -> None:
-        "Lease the sessions, offer their tools where the task names none, and read the state that it may change."
+        "Lease the sessions, offer their tools if the task lists none, and read the state if the task may change it."
         if self._lease is not None or self.done:
-            raise RuntimeError("an episode starts once; make a new one")
+            raise RuntimeError("this episode has already been started; make a new Episode for another attempt")
         try:
             self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e:
@@ -117,7 +117,7 @@ class Episode:
         self,
         action: Action,  # one turn of the policy
     ) -> Step:
-        "Play one turn."
+        "Carry out one turn."
         if self.done:
             return Step([], True)
         if self._lease is None:
@@ -140,7 +140,7 @@ class Episode:
         return events[0]
 
     async def finish(self) -> Outcome:
-        "Read the state, give the sessions back, and score. May be called twice, and before the end."
+        "Read the state, give the sessions back, and score. May be called twice, and before the episode has ended."
         if self._outcome is None:
             self.end = self.end or "truncated"
             try:
@@ -178,7 +178,7 @@ class Episode:
         return [] if self.done else [observation(event.content) for event in events]
 
     async def _make_calls(self, calls: list[Call], turn: int) -> list[ToolEvent]:
-        "Make calls at the same time and record them in their order; a fault among them ends the episode."
+        "Make calls concurrently and record them in the order written; a fault in one of them ends the episode."
         if self._lease is None:
             raise RuntimeError("start the episode before its first call")
         lease = self._lease
@@ -216,7 +216,7 @@ class Episode:
         )
 
     async def _ask(self, lease: Lease, server: str, tool: str, arguments: dict) -> ToolResult:
-        "Make a call in the server's words; the result is in the task's."
+        "Make a call with the server's words in its arguments; return the result with the task's pseudonyms."
         shown = {word: new for new, word in self.task.pseudonyms.items()}
         result = await lease.call(server, tool, with_words(arguments, self.task.pseudonyms))
         return replace(
@@ -224,13 +224,13 @@ class Episode:
         )
 
     def _out_of_order(self, name: str) -> bool:
-        "Return whether the task lets this call of a tool fail (`fails_first`)."
+        "Return whether the task makes this call of a tool fail (`fails_first`)."
         self.calls_of[name] += 1
         return self.calls_of[name] <= next(tool for tool in self.task.tools if tool.name == name).fails_first
 
     async def _read_state(self, lease: Lease) -> str | None:
-        """Call the state check's tool, through the episode's own session; None if the tool refuses: there is nothing to
-        read."""
+        """Call the state check's tool, in the episode's own session, and return the state. None if the tool refuses,
+        since there is nothing to read."""
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
         if not result.fault:
@@ -239,7 +239,7 @@ class Episode:
         return None
 
     async def _release(self) -> None:
-        "Give the lease back once, also under cancellation."
+        "Give the lease back once, even during a cancellation."
         lease, self._lease = self._lease, None
         if lease is None:
             return
@@ -247,7 +247,7 @@ class Episode:
             await lease.release()
 
     def _score(self) -> Outcome:
-        "Return the outcome of the complete record."
+        "Score the record and return the outcome."
         record, scored = self.record, score(self.task, self.record, self.weights)
         if isinstance(scored, Invalid):
             return Outcome(None, {}, False, "aborted", record.events, record.answer, scored.reason, record.turns)
@@ -256,19 +256,19 @@ class Episode:
 
 # %% ../../nbs/04_env/06_episode.ipynb #99a65bf8
 class Player(Protocol):
-    "Whoever takes the turns of an episode: a model, a script, an endpoint."
+    "An object that takes the turns of an episode: a model, a script or an endpoint."
 
     async def act(self) -> Action | None:
-        "Return the next turn; None if there is no room for one."
+        "Return the next turn; None if there is no room for another turn."
 
     def observe(self, action: Action, step: Step) -> None:
-        "Take note of what came of a turn."
+        "Store the result of a turn."
 
 # %% ../../nbs/04_env/06_episode.ipynb #09cdbe50
 async def play_turns(
-    episode: Episode,  # started, or a benchmark's conversation with the same `done` and `step`
+    episode: Episode,  # a started episode, or a benchmark's conversation with the same `done` and `step`
     player: Player,
 ) -> None:
-    "Alternate a player and an episode until the episode has ended, or the player takes no further turn."
+    "Let a player take turns until the episode has ended or the player returns None."
     while not episode.done and (action := await player.act()) is not None:
         player.observe(action, await episode.step(action))

@@ -20,7 +20,7 @@ from ..task import Task
 
 # %% ../../nbs/04_env/03_reward.ipynb #d382367a
 def _exact(event: ToolEvent, step: dict) -> bool:
-    "Return whether the event is the needed call: its tool, and every argument that the step names."
+    "Return whether an event is the needed call, by the step's arguments or by the value that it `shows`."
     if event.fault or (event.server, event.tool) != (step["server"], step["tool"]):
         return False
     if event.is_error != bool(step.get("expect_error")):
@@ -34,7 +34,7 @@ def _exact(event: ToolEvent, step: dict) -> bool:
 
 
 def _same_tool(event: ToolEvent, step: dict) -> bool:
-    "Return whether the event is a call of the needed tool that worked."
+    "Return whether an event is a successful call of the needed tool."
     if step.get("expect_error") or "shows" in step:
         return _exact(event, step)
     return event.ok and (event.server, event.tool) == (step["server"], step["tool"])
@@ -43,11 +43,11 @@ def _same_tool(event: ToolEvent, step: dict) -> bool:
 def matched(
     task: Task,
     record: Record,
-    fits: Callable[[ToolEvent, dict], bool] = _exact,  # whether an event is a needed call
+    fits: Callable[[ToolEvent, dict], bool] = _exact,  # returns whether an event can stand for a needed call
 ) -> dict[int, int]:  # index of a needed call -> index of the event that made it
-    "Return a largest pairing of needed calls with the calls that were made."
-    needed_by: dict[int, int] = {}  # event -> the needed call it stands for
-    fitting = []  # for each needed call the events that could be it
+    "Return a maximum matching of needed calls with the calls that were made."
+    needed_by: dict[int, int] = {}  # index of an event -> index of the needed call that it stands for
+    fitting = []  # for each needed call, the indices of the events that fit it
     for step in task.tool_sequence:
         fitting.append([i for i, event in enumerate(record.events) if fits(event, step)])
 
@@ -67,7 +67,7 @@ def matched(
 
 # %% ../../nbs/04_env/03_reward.ipynb #f5bb8ed5
 def _has_evidence(task: Task, record: Record) -> bool:
-    "Return whether all needed calls were made, and the look-ups in a turn before the state-changing call."
+    "Return whether all needed calls were made, and all look-ups in a turn before the first state-changing call."
     writing_steps = [step["step"] for step in task.tool_sequence if task.changes_state(step["server"], step["tool"])]
     first_write = min(
         (event.turn for event in record.events if event.ok and task.changes_state(event.server, event.tool)),
@@ -94,8 +94,8 @@ def _within_limits(task: Task, record: Record) -> bool:
 
 
 def _no_side_effects(task: Task, record: Record) -> bool:
-    """Return whether every call that changed a state is one that the task needs; of a task of the kind `state`, the
-    state check decides."""
+    """Return whether the task needs every call that changed a state. Always true for tasks of the kind `state`, whose
+    state check decides this."""
     if task.success["kind"] == "state":
         return True
     changes = state_changes(task, record)
@@ -107,8 +107,8 @@ def _no_side_effects(task: Task, record: Record) -> bool:
 
 
 def _called_all(task: Task, record: Record) -> bool:
-    """Return whether every tool that must be called was called and worked, and the answer is more than that it cannot
-    be known."""
+    """Return whether every tool in `must_call_tool` was called successfully, and the answer is neither empty nor a
+    statement that the question cannot be answered."""
     called = {f"{event.server}.{event.tool}" for event in record.events if event.ok}
     return (
         called.issuperset(task.success["must_call_tool"])
@@ -118,7 +118,7 @@ def _called_all(task: Task, record: Record) -> bool:
 
 
 def succeeded(task: Task, record: Record) -> bool | Invalid:
-    "Return whether the episode did what the task asks."
+    "Return whether the episode did what the task asks for."
     if record.answer is None or not _within_limits(task, record) or not _no_side_effects(task, record):
         return False
     kind = task.success["kind"]
@@ -139,20 +139,20 @@ class Term:
     "One named part of the reward."
 
     score: Callable  # (task, record) -> float | [(turn, value)] | Invalid
-    weight: float  # what 1 of it is worth
-    low: float = 0.0  # least value of its sum
-    high: float = 1.0  # greatest value of its sum
+    weight: float  # its weight in the total reward
+    low: float = 0.0  # smallest allowed sum of its values, before weighting
+    high: float = 1.0  # largest allowed sum of its values, before weighting
 
 
 _TERMS: dict[str, Term] = {}  # by name
 
 
 def term(
-    weight: float,  # what 1 of it is worth
-    low: float = 0.0,  # least value of its sum
-    high: float = 1.0,  # greatest value of its sum
+    weight: float,  # its weight in the total reward
+    low: float = 0.0,  # smallest allowed sum of its values, before weighting
+    high: float = 1.0,  # largest allowed sum of its values, before weighting
 ) -> Callable:
-    "Register a scoring function under its own name."
+    "Return a decorator that registers a function as a reward term, under the function's name."
 
     def register(score: Callable) -> Callable:
         _TERMS[score.__name__] = Term(score, weight, low, high)
@@ -162,7 +162,7 @@ def term(
 
 # %% ../../nbs/04_env/03_reward.ipynb #891c7ef8
 def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invalid:
-    "Return an equal share for each needed call, credited to the turn that made it."
+    "Return 1 / (number of needed calls) for each needed call that was made, credited to its turn."
     needed = len(task.tool_sequence)
     if not needed:
         return success(task, record)
@@ -171,33 +171,33 @@ def _shares(task: Task, record: Record, fits: Callable) -> list | float | Invali
 
 @term(weight=0.65)
 def success(task: Task, record: Record) -> float | Invalid:
-    "Return 1 if the task was done, else 0."
+    "Return 1 if the episode succeeded, else 0."
     done = succeeded(task, record)
     return done if isinstance(done, Invalid) else float(done)
 
 
 @term(weight=0.25)
 def arguments(task: Task, record: Record) -> list | float | Invalid:
-    "Return the share of needed calls made with exactly their arguments."
+    "Return the fraction of needed calls that were made with exactly their arguments."
     return _shares(task, record, _exact)
 
 
 @term(weight=0.10)
 def tool(task: Task, record: Record) -> list | float | Invalid:
-    "Return the share of needed calls whose tool was called and worked."
+    "Return the fraction of needed calls whose tool was called successfully."
     return _shares(task, record, _same_tool)
 
 
 @term(weight=0.10, low=-2.0)
 def malformed(task: Task, record: Record) -> list:
-    "Return -1 for each of the first two turns that could not be read."
+    "Return -1 for each of the first two turns that could not be parsed."
     return [(turn, -1.0) for turn in record.malformed[:2]]
 
 # %% ../../nbs/04_env/03_reward.ipynb #28695d90
 @term(weight=0)
 def order(task: Task, record: Record) -> float | Invalid:
-    """Return the share of needed calls that were made exactly and in the needed order (the longest common subsequence);
-    calls of one step may come in any order."""
+    """Return the fraction of needed calls that were made exactly and in the needed order (by the longest common
+    subsequence). Calls of the same step may come in any order."""
     if not task.tool_sequence:
         return success(task, record)
     first = [
@@ -205,7 +205,9 @@ def order(task: Task, record: Record) -> float | Invalid:
         for step in task.tool_sequence
     ]
     wanted = sorted(range(len(first)), key=lambda i: (task.tool_sequence[i]["step"], first[i]))
-    best = [0] * (len(wanted) + 1)  # by how many of the wanted calls: the longest subsequence so far
+    best = [0] * (
+        len(wanted) + 1
+    )  # best[n]: length of the longest common subsequence so far with the first n wanted calls
     for event in record.events:
         before = 0
         for i, step in enumerate(wanted):
@@ -216,8 +218,8 @@ def order(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def must_call(task: Task, record: Record) -> float | Invalid:
-    """Return the share of the tools in `must_call_tool`, else of the tools of the needed calls, that were called and
-    worked."""
+    """Return the fraction of tools that were called successfully, among those in `must_call_tool`, or if that is empty,
+    among those of the needed calls."""
     wanted = set(
         task.success.get("must_call_tool") or [f"{step['server']}.{step['tool']}" for step in task.tool_sequence]
     )
@@ -228,8 +230,8 @@ def must_call(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def facts(task: Task, record: Record) -> float | Invalid:
-    """Return the share of the asked values that the answer gives in their places; an answer with more or fewer parts
-    than values gives none."""
+    """Return the fraction of wanted values that the answer gives at the right place in a list with `;`. The fraction is
+    0 if the list does not have as many parts as there are values."""
     values, tolerance = task.success.get("values") or [], task.success.get("tolerance", 1e-9)
     if task.success["kind"] != "answer" or len(values) < 2:
         return success(task, record)
@@ -245,8 +247,8 @@ def facts(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def state(task: Task, record: Record) -> float | Invalid:
-    """Return 1 if the servers' state was changed as asked, whatever the evidence; tasks that change nothing: as
-    `success`."""
+    """Return 1 if the servers' state was changed as the task asks, even without the evidence. For tasks of other kinds,
+    return `success`."""
     if task.success["kind"] != "state":
         return success(task, record)
     holds = state_holds(task, record)
@@ -255,40 +257,40 @@ def state(task: Task, record: Record) -> float | Invalid:
 
 @term(weight=0)
 def well_formed(task: Task, record: Record) -> float:
-    "Return 1 if every turn could be read and an answer was given."
+    "Return 1 if every turn could be parsed and an answer was given, else 0."
     return float(record.answer is not None and not record.malformed)
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def efficiency(task: Task, record: Record) -> float:
-    "Return the calls beyond the needed ones, as a share of the turns that the task allows; at most 1."
+    "Return minus the number of calls beyond the needed number, divided by `max_turns`; at least -1."
     return -min(1.0, max(0, len(record.events) - len(task.tool_sequence)) / task.max_turns)
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def unanswered(task: Task, record: Record) -> float:
-    "Return -1 if the environment had to end the episode, because the policy gave no answer."
+    "Return -1 if the policy gave no answer, so that the episode ended without one."
     return -float(record.answer is None)
 
 
 @term(weight=0.1, low=-math.inf, high=0.0)
 def forced(task: Task, record: Record) -> list:
-    "Return -1 for every call that was written for the policy, see `rollout.force_rate`."
+    "Return -1 for each turn whose call the trainer wrote, see `rollout.force_rate`."
     return [(turn, -1.0) for turn in record.forced]
 
 
 @term(weight=0, low=-1.0, high=0.0)
 def turn_cost(task: Task, record: Record) -> list:
-    "Return the cost of every turn: its share of the turns that the task allows."
+    "Return -1 / `max_turns` for each turn."
     return [(turn, -1 / task.max_turns) for turn in range(min(record.turns, task.max_turns))]
 
 # %% ../../nbs/04_env/03_reward.ipynb #cc247b9f
 @dataclass(frozen=True)
 class GroupTerm:
-    "A part of the reward that is scored for all episodes of a task together, after they were played."
+    "A part of the reward that is computed for all episodes of a task together, after they have ended."
 
-    score: Callable[..., Awaitable[list]]  # (task, outcomes, cfg: RewardConfig) -> a float or Invalid for each
-    weight: float  # what 1 of it is worth
+    score: Callable[..., Awaitable[list]]  # (task, outcomes, cfg: RewardConfig) -> one float or Invalid per outcome
+    weight: float  # its weight in the total reward
     low: float = 0.0
     high: float = 1.0
 
@@ -297,7 +299,7 @@ GROUP_TERMS: dict[str, GroupTerm] = {}  # by name
 
 
 def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
-    "Register an async scoring function of a group under its own name."
+    "Return a decorator that registers an async function as a group term, under the function's name."
 
     def register(score: Callable) -> Callable:
         GROUP_TERMS[score.__name__] = GroupTerm(score, weight, low, high)
@@ -309,7 +311,7 @@ def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
 def open_terms(
     cfg: RewardConfig,
 ) -> None:
-    "Import the user's own terms, and check the names of the weights. Raises `ConfigError`."
+    "Import the user's own terms, and check the names in `reward.weights`. Raises `ConfigError`."
     try:
         if cfg.module.endswith(".py"):
             found = importlib.util.spec_from_file_location(
@@ -329,7 +331,7 @@ def open_terms(
 
 # %% ../../nbs/04_env/03_reward.ipynb #83326051
 def _check_weights(weights: dict[str, float]) -> None:
-    "Refuse the weight of a term that does not exist."
+    "Raise `ValueError` if a weight is given for a term that does not exist."
     for name in weights:
         if name in _TERMS or name in GROUP_TERMS:
             continue
@@ -341,7 +343,7 @@ def _check_weights(weights: dict[str, float]) -> None:
 
 
 def _credits(name: str, task: Task, record: Record) -> list | Invalid:
-    "Return a term's `(turn, value)` pairs, checked against its range."
+    "Return a term's `(turn, value)` pairs, or `Invalid` if their sum is outside its range."
     rule = _TERMS[name]
     given = rule.score(task, record)
     if isinstance(given, Invalid):
@@ -355,9 +357,9 @@ def _credits(name: str, task: Task, record: Record) -> list | Invalid:
 
 # %% ../../nbs/04_env/03_reward.ipynb #2cb3a6c6
 def score(
-    task: Task,  # with its gold answer
-    record: Record,  # what the policy did
-    weights: dict[str, float] | None = None,  # term -> weight, where it differs from the registered one
+    task: Task,  # the task, with its gold answer
+    record: Record,  # record of the finished episode
+    weights: dict[str, float] | None = None,  # term -> weight; the other terms keep their registered weight
 ) -> dict[str, list] | Invalid:  # term -> [(turn, weighted value)]
     "Return all reward terms of an episode, by name and turn."
     if record.fault:
@@ -383,6 +385,6 @@ def reward_of(scored: dict[str, list]) -> float:
 
 
 def total(task: Task, record: Record, weights: dict[str, float] | None = None) -> float | Invalid:
-    "Return the reward of an episode."
+    "Return the reward of an episode, or `Invalid`."
     scored = score(task, record, weights)
     return scored if isinstance(scored, Invalid) else reward_of(scored)

@@ -46,7 +46,7 @@ _MOST_STEPS = 20  # turns of the policy per message of the user, as in BFCL
 
 
 def bfcl(module: str = ""):
-    "Import a module of the package. Raises `ConfigError` if it is not installed."
+    "Import a module of the package `bfcl_eval`. Raises `ConfigError` if the package is not installed."
     try:
         return import_module("bfcl_eval" + module)
     except ImportError as error:
@@ -57,29 +57,29 @@ def bfcl(module: str = ""):
 
 @functools.cache
 def _read_lines(name: str) -> list[dict]:
-    "Read a file of the package's data."
+    "Read a JSON-lines file from the package's data."
     text = (importlib.resources.files(bfcl()) / "data" / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #0b9cdd4d
 @dataclass(frozen=True)
 class Conversation:
-    "The messages of a user, and the services that they are about."
+    "A conversation: the messages of a user, and the services that they are about."
 
     name: str  # such as multi_turn_base_0
-    category: str
-    messages: list[str]  # of the user; empty where tools are added instead
+    category: str  # one of _CATEGORIES
+    messages: list[str]  # of the user; an empty message only adds tools
     services: list[str]  # names of the package's classes
     state: dict[str, dict]  # service -> its initial state
-    added: dict[int, list[str]]  # message -> the tools that come with it
-    gold: list[list[str]]  # message -> the gold calls of BFCL, as Python
+    added: dict[int, list[str]]  # index of a message -> names of the tools that it adds
+    gold: list[list[str]]  # for each message, the gold calls of BFCL as Python source
 
 
 def _read_conversations(
-    categories: str = "",  # separated by commas; empty: all
-    number: int = 0,  # of each category; 0: all
+    categories: str = "",  # names separated by commas; empty: all
+    number: int = 0,  # number of conversations per category; 0: all
 ) -> list[Conversation]:
-    "Read the conversations of some categories. Raises `ConfigError` if there is no such category."
+    "Return the conversations of these categories. Raises `ConfigError` for an unknown category."
     wanted, found = [name.strip() for name in categories.split(",") if name.strip()] or _CATEGORIES, []
     for category in wanted:
         if category not in _CATEGORIES:
@@ -111,7 +111,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": ""}
 
 
 def _json_schema(value):
-    "Convert a schema of the package's documentation to JSON schema."
+    "Convert a parameter schema from BFCL's function documentation to JSON schema."
     if isinstance(value, list):
         return [_json_schema(part) for part in value]
     if not isinstance(value, dict):
@@ -137,7 +137,7 @@ def _service_tools(service: str) -> dict[str, Tool]:  # by name
 
 
 def _new_service(service: str, state: dict, long_context: bool):
-    "Make an object of the package's class, in the initial state of a conversation."
+    "Make an object of a service's class, in the initial state of a conversation."
     backend = bfcl(".constants.executable_backend_config")
     made = getattr(import_module(backend.CLASS_FILE_PATH_MAPPING[service]), service)()
     if service not in backend.STATELESS_CLASSES:
@@ -146,7 +146,7 @@ def _new_service(service: str, state: dict, long_context: bool):
 
 
 def _as_text(result) -> str:
-    "Render the result of a method as BFCL shows it to a model."
+    "Render the result of a method in the form in which BFCL shows it to a model."
     if isinstance(result, str):
         return result
     try:
@@ -156,11 +156,11 @@ def _as_text(result) -> str:
 
 
 def _service_server(
-    service: str,  # the name of a class
+    service: str,  # name of the service's class
     state: dict,  # its state at the beginning of every session
-    long_context: bool = False,  # whether it holds much more
+    long_context: bool = False,  # whether the service contains the additional data of `long_context`
 ) -> Server:
-    "Make an MCP server of a service."
+    "Make an MCP server for a service."
 
     @asynccontextmanager
     async def lifespan(server):
@@ -180,7 +180,7 @@ def _service_server(
 
 
 def _open_services(conversation: Conversation) -> Pool:
-    "A pool with the services of a conversation; not yet open."
+    "Return a pool with the services of a conversation; it is not open yet."
     large = conversation.category == "long_context"
     return Pool(
         {
@@ -200,9 +200,9 @@ _checks = 0
 
 def _as_source(
     call: Call,
-    tools: list[OfferedTool],  # those that exist
+    tools: list[OfferedTool],  # all tools that exist
 ) -> str:
-    "Write a call as the checker takes it."
+    "Return a call as Python source for the checker."
     if not any(tool.name == call.name for tool in tools) or not all(name.isidentifier() for name in call.arguments):
         return "unknown_tool()"
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
@@ -211,7 +211,7 @@ def _as_source(
 def _as_call(
     source: str,  # a gold call of BFCL
 ) -> Call:
-    "Read a call, the inverse of `_as_source`; positional arguments get the names of the method's parameters."
+    "Parse a call (the inverse of `_as_source`). Positional arguments get the names of the method's parameters."
     node = ast.parse(source.strip(), mode="eval").body
     tool = next(tools[node.func.id] for name in _used_services() if node.func.id in (tools := _service_tools(name)))
     arguments = dict(zip(tool.input_schema["properties"], map(ast.literal_eval, node.args)))
@@ -235,16 +235,16 @@ def _used_services() -> tuple[str, ...]:
 
 def check(
     conversation: Conversation,
-    made: list[list[list[str]]],  # message -> turn of the policy -> its calls, from `_as_source`
+    made: list[list[list[str]]],  # calls per message, per turn of the policy, in the form of `_as_source`
 ) -> str:  # empty: the conversation succeeded
-    "Return what BFCL's checker finds wrong."
+    "Return the error that BFCL's checker finds, or an empty string."
     global _checks
     checker, table = (
         bfcl(".eval_checker.multi_turn_eval.multi_turn_checker"),
         vars(bfcl(".eval_checker.multi_turn_eval.multi_turn_utils")),
     )
     if len(made) != len(conversation.gold):
-        return f"it ended after {len(made)} of {len(conversation.gold)} messages"
+        return f"the conversation ended after {len(made)} of {len(conversation.gold)} messages"
     entry = {"id": conversation.name, "initial_config": conversation.state, "involved_classes": conversation.services}
     with _checking:
         _checks += 1
@@ -260,7 +260,9 @@ def check(
         finally:
             for left in [key for key in table if key.startswith(f"{name}_")]:
                 del table[left]
-    return "" if found["valid"] else found.get("error_message") or found.get("error_type") or "it is not valid"
+    return (
+        "" if found["valid"] else found.get("error_message") or found.get("error_type") or "the checker gave no reason"
+    )
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #0bc2cc5c
 def _offered_tools(conversation: Conversation) -> dict[str, OfferedTool]:  # by name
@@ -280,19 +282,19 @@ def _offered_tools(conversation: Conversation) -> dict[str, OfferedTool]:  # by 
 
 
 class Talk:
-    "A running conversation."
+    "A running conversation, with the interface of `Episode`."
 
     def __init__(
         self,
         conversation: Conversation,
-        pool: Pool,  # open, with its services
+        pool: Pool,  # open pool with the conversation's services
     ):
         self.conversation, self.pool, self.end, self.reason = conversation, pool, "", ""
         self.tools, added = (
             _offered_tools(conversation),
             {name for names in conversation.added.values() for name in names},
         )
-        self.made: list[list[list[str]]] = [[]]  # message -> turn of the policy -> its calls
+        self.made: list[list[list[str]]] = [[]]  # calls per message, per turn of the policy
         self.events: list[ToolEvent] = []
         needed = [
             f"{self.tools[call.name].server}.{call.name}"
@@ -319,11 +321,11 @@ class Talk:
         return sum(map(len, self.made))
 
     async def start(self) -> None:
-        "Lease the services."
+        "Lease sessions with the services."
         self.lease = await self.pool.lease(self.conversation.services)
 
     async def step(self, action: Action) -> Step:
-        "Make the calls of one turn, or return the user's next message."
+        "Make the calls of one turn; if it has none, return the user's next message."
         self.made[-1].append([_as_source(call, list(self.tools.values())) for call in action.calls])
         if action.truncated:
             self.end = "truncated"
@@ -336,7 +338,7 @@ class Talk:
         return Step([], True)
 
     async def call(self, call: Call) -> str:
-        "Make one call; returns its result."
+        "Make one call, record it, and return its result."
         tool, turn = self.tools.get(call.name), self.turns - 1
         if tool is None:
             event = ToolEvent(
@@ -361,7 +363,7 @@ class Talk:
         return event.content
 
     def next_message(self) -> Step:
-        "What the user says next, or the end."
+        "Return the user's next message; end the conversation if there is none."
         at = len(self.made)
         if at == len(self.conversation.messages):
             self.end = "answer"
@@ -377,12 +379,16 @@ class Talk:
         return Step([{"role": "user", "content": said}], False)
 
     async def finish(self) -> Outcome:
-        "Give the services back, and ask the checker."
+        "Give the sessions back, and return the outcome with the checker's verdict."
         await self.lease.release()
         self.end = self.end or "truncated"
         if self.end == "aborted":
             return Outcome(None, {}, False, "aborted", self.events, None, self.reason, self.turns)
-        wrong = check(self.conversation, self.made) if self.end == "answer" else f"it ended early ({self.end})"
+        wrong = (
+            check(self.conversation, self.made)
+            if self.end == "answer"
+            else f"the conversation ended early ({self.end})"
+        )
         return Outcome(
             float(not wrong),
             {"checker": [(max(self.turns - 1, 0), float(not wrong))]},
@@ -396,7 +402,7 @@ class Talk:
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #9e2cf266
 def oracle(conversation: Conversation) -> Callable:  # messages -> the next turn
-    "Make the gold calls, at most MAX_CALLS per turn, and then answer."
+    "Make the gold calls for each message, at most MAX_CALLS per turn, and then answer."
     turns = []
     for calls in conversation.gold:
         made = list(map(_as_call, calls))
@@ -423,7 +429,7 @@ _SCRIPTS = {"oracle": oracle, "null": null}
 
 
 def begin(conversation: Conversation, prompt: list[int], sample: int) -> Trajectory:
-    "Begin a trajectory that holds only the prompt."
+    "Return a new trajectory that contains only the prompt."
     return Trajectory.begin(
         prompt,
         task_id=conversation.name,
@@ -434,8 +440,10 @@ def begin(conversation: Conversation, prompt: list[int], sample: int) -> Traject
     )
 
 
-async def _talk_in_text(conversation: Conversation, act: Callable, sample: int = 0) -> Trajectory:  # without tokens
-    "Run one conversation of a policy that writes text."
+async def _talk_in_text(
+    conversation: Conversation, act: Callable, sample: int = 0
+) -> Trajectory:  # it contains text, but no tokens
+    "Run one conversation with a policy that writes text."
     trajectory = begin(conversation, [], sample)
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
@@ -448,15 +456,15 @@ async def _talk_in_text(conversation: Conversation, act: Callable, sample: int =
 async def _talk_in_tokens(
     conversation: Conversation, engine: Engine, chat: Chat, sampling: Sampling, max_tokens: int, sample: int = 0
 ) -> Trajectory:
-    "Run one conversation of a policy that is sampled, token by token."
+    "Run one conversation with a policy that is sampled token by token."
     async with _open_services(conversation) as pool:
         talk = Talk(conversation, pool)
         await talk.start()
         prompt = await opening_ids(talk.task, pool, chat)
         if len(prompt) >= max_tokens:
             raise ConfigError(
-                f"the prompt of {conversation.name} has {len(prompt)} tokens, and an episode may have "
-                f"{max_tokens}: choose a model with room for more, or raise rollout.max_tokens."
+                f"the prompt of {conversation.name} has {len(prompt)} tokens, and a whole episode may have at most "
+                f"{max_tokens}: choose a model with a longer context, or raise rollout.max_tokens."
             )
         trajectory = begin(conversation, prompt, sample)
         try:
@@ -486,19 +494,19 @@ def _model_player(cfg: Config) -> Callable:  # (conversation, sample) -> traject
 
 
 def _text_player(write: Callable) -> Callable:  # (conversation, sample) -> trajectory
-    "Return a function that runs conversations with a writer for each."
+    "Return a function that runs conversations, each with a new writer from `write`."
     return lambda conversation, sample: _talk_in_text(conversation, write(conversation), sample)
 
 
 async def evaluate_async(
-    play: Callable,
+    play: Callable,  # (conversation, sample) -> trajectory
     conversations: list[Conversation],
-    rounds: int = 1,
-    at_once: int = 16,
-    progress: Callable[[int, int], None] | None = None,
-    played: list[Trajectory] | None = None,
+    rounds: int = 1,  # attempts per conversation
+    at_once: int = 16,  # number of concurrent conversations
+    progress: Callable[[int, int], None] | None = None,  # called with the numbers of finished and of all attempts
+    played: list[Trajectory] | None = None,  # list to which each trajectory is appended when it ends
 ) -> list[Trajectory]:
-    "Run conversations concurrently; `played` receives each as it ends."
+    "Run conversations concurrently and return their trajectories."
     wanted, played, limiter = (
         [(c, sample) for sample in range(rounds) for c in conversations],
         [] if played is None else played,
@@ -517,18 +525,18 @@ async def evaluate_async(
 
 
 def evaluate_bfcl(
-    policy: str,  # the folder of a run, a model's name or folder, oracle, null, or a model of an endpoint
-    categories: str = "",  # separated by commas; empty: all
+    policy: str,  # the folder of a run, a model's name or folder, oracle, null, or the endpoint's name of a model
+    categories: str = "",  # names separated by commas; empty: all
     rounds: int = 1,  # attempts per conversation
-    number: int = 0,  # conversations of each category; 0: all
+    number: int = 0,  # conversations per category; 0: all
     endpoint: str = "",  # base URL of an OpenAI-compatible endpoint
     settings: list[str] = (),  # "section.key=value"
-    progress: Callable[[int, int], None] | None = None,  # called with the number of finished conversations, and of all
-    folder: str | Path = "",  # of the evaluations; empty: outputs
-    mode: str = "",  # a preset for sampling
-    temperature: float | None = None,  # as for `settle_sampling`
-) -> tuple[Rounds, Path]:  # and the folder of its episodes
-    "Play conversations with any policy, and keep what came of it."
+    progress: Callable[[int, int], None] | None = None,  # called with the numbers of finished and of all attempts
+    folder: str | Path = "",  # folder of all evaluations; empty: outputs
+    mode: str = "",  # name of a sampling preset
+    temperature: float | None = None,  # sampling temperature; None: as `settle_sampling` chooses it
+) -> tuple[Rounds, Path]:  # the results; the folder with the episodes
+    "Run conversations with any policy, and store the episodes and results."
     check_writable(folder := Path(folder or project_root() / "outputs"))
     conversations = _read_conversations(categories, number)
     if policy in _SCRIPTS:

@@ -28,16 +28,16 @@ except ImportError as error:
     ) from error
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #e2335229
-_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # embedded servers of an environment whose config names none
+_DEFAULT_SERVERS = ("polygon", "fmp", "slack")  # embedded servers used if `env_config` names none
 _pools: dict[tuple, Pool] = {}
 _pools_lock = threading.Lock()
 
 
 def _default_pool(
-    servers: tuple = _DEFAULT_SERVERS,  # embedded servers
-    world_seed: int = 0,  # which synthetic world they serve
-) -> Pool:  # open, on the background loop; shared by the process
-    "Return the pool of environments whose config has none."
+    servers: tuple = _DEFAULT_SERVERS,  # names of embedded servers
+    world_seed: int = 0,  # seed of the synthetic world that they serve
+) -> Pool:  # open on the background loop; shared by all environments of the process
+    "Return the pool for environments whose `env_config` has none."
     key = os.getpid(), tuple(servers), world_seed
     with _pools_lock:
         if key not in _pools:
@@ -46,14 +46,14 @@ def _default_pool(
 
 
 def _dense(value: Any) -> Any:
-    "Drop the `None`s of missing keys from a JSON value."
+    "Remove all dictionary entries that are None from a JSON value."
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #eb87c1aa
 def _as_user(observations: list[dict]) -> list[dict]:
-    "Join observations into one user message, or none."
+    "Join observations into one user message; return an empty list if there are none."
     if not observations:
         return []
     replies = (f"<tool_response>\n{message['content']}\n</tool_response>" for message in observations)
@@ -62,8 +62,8 @@ def _as_user(observations: list[dict]) -> list[dict]:
 
 def _step_output(
     step: Step,
-    outcome: Outcome | None,  # None: the episode continues
-    fault_reward: float | None,  # the reward to report for an aborted episode
+    outcome: Outcome | None,  # outcome of the episode; None: the episode continues
+    fault_reward: float | None,  # reward to report for an aborted episode; None: no reward
 ) -> dict:
     "Return SkyRL's dictionary for one step."
     if outcome is None:
@@ -82,7 +82,7 @@ def _step_output(
 
 
 def _metrics(outcome: Outcome) -> dict[str, float]:
-    "Return the metrics of one episode; `success` only where it is known."
+    "Return the metrics of one episode; `success` is left out if a fault makes it unknown."
     aborted = outcome.reward is None
     known = {} if aborted else dict(success=float(outcome.success))
     terms = {f"reward/{name}": sum(value for _, value in credits) for name, credits in outcome.rewards.items()}
@@ -101,8 +101,8 @@ class MCPToolGroup(ToolGroup):
 
     def __init__(
         self,
-        server: str,  # the group's name
-        episode: Episode,  # started; the calls are recorded in it
+        server: str,  # the server's name, which becomes the group's name
+        episode: Episode,  # a started episode, which records the calls
     ):
         self.episode = episode
         super().__init__(server)
@@ -113,22 +113,23 @@ class MCPToolGroup(ToolGroup):
                 self._tool_registry[tool.name] = self._caller(tool.name)
 
     def _caller(self, name: str):
-        "Return a function of the arguments that calls the tool shown as `name`."
+        "Return a function that takes a dict of arguments and calls the tool with the shown name `name`."
         return lambda arguments: run_sync(self.episode.call, Call(name, arguments)).content
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #b749808d
 async def _turn(episode: Episode, text: str) -> tuple[Step, Outcome | None]:
-    "Make one step, and return the outcome if it was the last."
+    "Carry out one turn; also return the outcome if it was the last turn."
     step = await episode.step(parse_turn(text))
     return step, await episode.finish() if step.done else None
 
 
 class MCPToolEnv(BaseTextEnv):
-    "A task over MCP servers as a SkyRL environment."
+    "A SkyRL environment for a task on MCP servers."
 
     def __init__(
         self,
-        env_config: dict | None = None,  # pool, or servers and world_seed; weights, max_result_chars, fault_reward
+        env_config: dict
+        | None = None,  # may contain: pool, or servers and world_seed; weights, max_result_chars, fault_reward
         extras: dict | None = None,  # the dataset row without its prompt
     ):
         super().__init__()
@@ -151,7 +152,7 @@ class MCPToolEnv(BaseTextEnv):
         return prompt_messages(episode.task), {"task_id": task.task_id}
 
     def step(self, action: str) -> dict:
-        "Make one turn of text."
+        "Carry out one turn, given as text."
         if self.episode is None:
             raise RuntimeError("call init before step")
         step, self.outcome = run_sync(_turn, self.episode, action)
@@ -172,10 +173,10 @@ class MCPToolEnv(BaseTextEnv):
 
 
 def register_env(
-    name: str = "MCPToolEnv",  # the rows' `env_class`
+    name: str = "MCPToolEnv",  # name of the environment, the `env_class` of the rows
     **kwargs,  # passed to every environment made under this name
-) -> str:  # the name
-    "Register the environment for `skyrl_gym.make`; do nothing the second time."
+) -> str:  # `name`
+    "Register the environment for `skyrl_gym.make`. A second call with the same name has no effect."
     if name not in skyrl_gym.registry:
         skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
     return name

@@ -19,7 +19,7 @@ from .walls import package_paths, readable_paths
 from .zygote import REPLY, REQUEST
 
 _log = logging.getLogger(__name__)
-_START_SECONDS = 120.0  # for a zygote to import its packages, or a child to start, on a busy machine
+_START_SECONDS = 120.0  # longest wait for a zygote to import its packages, or for a child to start, on a busy machine
 _GRACE_SECONDS = 0.5  # from the signal at the time limit to the kill
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #c0c520d5
@@ -27,34 +27,34 @@ _GRACE_SECONDS = 0.5  # from the signal at the time limit to the kill
 class Result:
     "The result of a call."
 
-    stdout: str = ""  # printed to stdout or stderr
+    stdout: str = ""  # text printed to stdout or stderr
     value: str = ""  # the last expression's `repr`; empty for None
     error: str = ""  # a short traceback; empty without an error
-    note: str = ""  # what was truncated or lost
-    seconds: float = 0.0  # wall time
+    note: str = ""  # a sentence on text that was truncated or variables that were lost; empty if none
+    seconds: float = 0.0  # wall time of the call, in seconds
 
 
 class _SandboxBreach(SandboxError):
-    "A sandbox in which a probe of the self-test succeeded."
+    "Raised when a probe of the self-test succeeds, so that the sandbox is not safe."
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #a07d7f1e
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from sandbox.zygote import main; main(*sys.argv[1:])"
 
 
 def _environment(folder: str) -> dict:
-    "Return the whole environment of a zygote and its children."
+    "Return all environment variables of a zygote and its children."
     fixed = {"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return {"HOME": folder, "TMPDIR": folder, **fixed}
 
 
 def _folder_place(needed: list) -> str:
-    "Return a mount point for a child's own folder that hides no path it needs."
+    "Return a mount point for a child's own folder: one under which no needed path lies."
     return next(place for place in ("/tmp", "/mnt") if not any(path.startswith(place + "/") for path in needed))
 
 
 def _zygote_command(kind: str, packages: tuple, limits: Limits, folder: str, link: int) -> tuple:
-    """Return the command that starts a zygote, and its environment; `folder` is empty if each child mounts its own,
-    `link` is the file number of a socket."""
+    """Return the command that starts a zygote, and its environment. `folder` is the working folder, or empty if each
+    child mounts its own; `link` is the descriptor of the socket to the owner."""
     sources = {
         f"/sandbox/{name}.py": importlib.util.find_spec(f"mcp_grpo.sandbox.{name}").origin
         for name in ("walls", "zygote")
@@ -86,7 +86,7 @@ def _zygote_command(kind: str, packages: tuple, limits: Limits, folder: str, lin
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #eec93964
 async def _receive(channel: socket.socket, n: int) -> bytes:
-    "Read exactly n bytes. Raises `EOFError` if the stream ends before."
+    "Read exactly n bytes. Raises `EOFError` if the stream ends earlier."
     data = bytearray()
     while len(data) < n:
         if not (more := await asyncio.get_running_loop().sock_recv(channel, min(n - len(data), 1 << 18))):
@@ -104,10 +104,10 @@ class Child:
             handle,
             pid,
             channel,
-        )  # pidfd, None without walls; process id in its own namespace; socket
+        )  # pidfd (None without walls); process id within its own namespace; socket to the process
 
     def signal(self, number: int) -> None:
-        "Send a signal, if the process still exists."
+        "Send the process a signal, if it still exists."
         with suppress(ProcessLookupError):
             if self.handle is None:
                 os.kill(self.pid, number)
@@ -122,8 +122,8 @@ class Child:
             os.close(self.handle)
 
     async def ask(self, code: bytes, limits: Limits) -> Result:
-        """Make one call. Raises `TimeoutError` if it does not end in time; `EOFError`, `OSError` or `ValueError` if the
-        process ends or its answer is invalid."""
+        """Make one call. Raises `TimeoutError` if the call does not end in time, and `EOFError`, `OSError` or
+        `ValueError` if the process ends or its answer is invalid."""
         loop = asyncio.get_running_loop()
         self.signal(signal.SIGCONT)
         alarm = loop.call_later(limits.seconds, self.signal, signal.SIGALRM)
@@ -146,7 +146,7 @@ os.execvp(sys.argv[1], sys.argv[1:])"""
 
 
 def _run_process(command: list, environment: dict, link: int, errors, started: concurrent.futures.Future) -> None:
-    "Start a process and wait for its end: the body of a thread."
+    "Start a process and wait for its end; runs in a thread."
     command = [os.path.realpath(sys.executable), "-SsPB", "-c", _FIRST_TO_BE_KILLED, *command]
     try:
         process = subprocess.Popen(
@@ -177,7 +177,7 @@ async def _until_readable(channel: socket.socket) -> None:
 
 
 async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
-    "Return the zygote's child at the other end of a channel, once its walls stand."
+    "Wait until the walls of the child at the other end of `channel` stand, and return the child."
     await _until_readable(channel)
     data, files, *_ = socket.recv_fds(channel, 8, 1)
     if not data:
@@ -195,13 +195,13 @@ async def _receive_child(zygote: "Zygote", channel: socket.socket) -> Child:
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #c69e31be
 class Zygote:
-    "The process from which interpreters are forked; call `close` at the end."
+    "A zygote process, from which interpreters are forked; call the method `close` at the end."
 
     def __init__(
         self,
         kind: str,  # one of KINDS, or `none`
         packages: tuple,  # distributions to preload
-        limits: Limits,  # of each child and call
+        limits: Limits,  # limits of each child and call
     ):
         """Start the zygote and wait until it is ready. Raises `SandboxError` with the last line of its error output if
         it fails."""
@@ -261,14 +261,14 @@ class Zygote:
 
     async def has_ended(
         self,
-        seconds: float = 0.2,  # for the end to be seen: that of a child may be seen before
+        seconds: float = 0.2,  # longest wait; the end of a child can be seen before the zygote's
     ) -> bool:
-        "Return whether the zygote has ended, or was closed; its children end with it."
+        "Return whether the zygote has ended or was closed. Its children end with it."
         for _ in range(int(100 * seconds)):
             try:
                 return not self._link.recv(
                     1, socket.MSG_PEEK | socket.MSG_DONTWAIT
-                )  # a zygote that is ready says nothing more
+                )  # after its start a zygote sends nothing, so a readable link means that it has ended
             except BlockingIOError:
                 await asyncio.sleep(0.01)
             except OSError:
@@ -288,11 +288,11 @@ class Zygote:
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #46273502
 class Interpreter:
-    "A Python interpreter whose variables persist from call to call: `async with`, then `run`."
+    "A Python interpreter whose variables persist from call to call; enter it with `async with`, then call `run`."
 
     def __init__(
         self,
-        source: "Sandbox | Zygote",  # has `limits` and `fork()`
+        source: "Sandbox | Zygote",  # starts the process; has `limits` and `fork()`
     ):
         self.source, self._child, self._end, self._lock = source, None, None, asyncio.Lock()
         self._closed = False
@@ -308,8 +308,8 @@ class Interpreter:
         self,
         code: str,  # Python source
     ) -> Result:
-        """Run code; its errors are in the result. Raises `SandboxError` only if the sandbox itself has ended, or this
-        interpreter is closed."""
+        """Run code and return its result, which also holds the errors of the code. Raises `SandboxError` only if the
+        sandbox itself has ended or this interpreter is closed."""
         data, limits, began = code.encode("utf-8", "replace"), self.source.limits, perf_counter()
         if len(data) > limits.source:
             return Result(error=f"The code has {len(data)} bytes; at most {limits.source} are accepted.")
@@ -333,7 +333,7 @@ class Interpreter:
         return replace(result, seconds=perf_counter() - began)
 
     def close(self) -> None:
-        "End the process for good; a running call fails. May be called twice."
+        "End the process for good. A call that is running fails. May be called twice."
         self._closed = True
         if not self._lock.locked():
             self._drop()
@@ -341,17 +341,15 @@ class Interpreter:
             self._child.signal(signal.SIGKILL)
 
     async def _begin(self) -> None:
-        "Start the process; it ends with this object at the latest. Raises `SandboxError` if the interpreter is closed."
+        "Start the process, which ends at the latest with this object. Raises `SandboxError` if this is closed."
         child = None if self._closed else await self.source.fork()
-        if self._closed:  # before, or meanwhile
+        if self._closed:  # closed before this call, or during the fork
             if child:
                 child.end()
             raise SandboxError("the interpreter is closed: its episode has ended.")
         self._child = child
         self._end = weakref.finalize(self, self._child.end)
-        self._end.atexit = (
-            False  # the child ends with our process anyway, and a forked copy of our process must not end it
-        )
+        self._end.atexit = False  # the child ends with us; our forks must not end it
 
     def _drop(self) -> None:
         "End the process, if there is one."
@@ -426,7 +424,7 @@ print('BREACH')
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #7b402d98
 def _probes() -> dict:
-    "Return the attempts of the self-test: name -> code."
+    "Return the probes of the self-test: name -> code."
     text = _PROBES.replace("ENVIRONMENT", ", ".join(map(repr, _environment(""))))
     found = re.split(r"^### (.+)\n", text, flags=re.M)[1:]
     return dict(zip(found[::2], found[1::2]))
@@ -447,37 +445,37 @@ async def _try_all(zygote: Zygote, packages: tuple) -> None:
         if "BREACH" not in (await _try(zygote, code)).stdout:
             continue
         raise _SandboxBreach(
-            f"The sandbox ({zygote.kind}) does not hold: the probe '{name}' came through. Do not use it."
+            f"The sandbox ({zygote.kind}) is not safe: the self-test's probe '{name}' succeeded. It is not used."
         )
     result = await _try(zygote, _COMPUTATION % ", ".join(packages or ("sys",)))
     if result.value != "14" or result.error:
-        raise SandboxError(f"the self-test cannot compute ({result.error or result.value})")
+        raise SandboxError(f"the self-test's ordinary computation failed ({result.error or result.value})")
 
 # %% ../../nbs/02_sandbox/02_box.ipynb #49f165fc
 def _no_kind(reasons: list) -> str:
-    "Return the error text where no kind of sandbox can be started."
+    "Return the error message for a system on which no kind of sandbox can be started."
     return (
-        f"No sandbox holds on this system ({'; '.join(reasons)}). "
+        f"No kind of sandbox works on this system ({'; '.join(reasons)}). "
         "Install bubblewrap (apt-get install bubblewrap) where user namespaces are allowed, or use Linux 5.13 or "
         "later with Landlock."
     )
 
 
 class Sandbox:
-    "Runs the code of many episodes; `start` and `close`, or `async with`."
+    "Run the code of many episodes; call `start` and `close`, or use `async with`."
 
     def __init__(
         self,
-        packages: tuple = ("numpy", "pandas"),  # distributions to preload, named like their modules
-        limits: Limits = Limits(),  # of each episode and call
-        only: str = "",  # one of KINDS, to try no other; empty takes the strongest possible
-        unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
+        packages: tuple = ("numpy", "pandas"),  # distributions to preload; each named like its module
+        limits: Limits = Limits(),  # limits of each episode and call
+        only: str = "",  # the only kind to try, one of KINDS; empty: the strongest that works
+        unsafe_no_sandbox: bool = False,  # run model-written code without a sandbox, with all your rights
     ):
         self.packages, self.limits = tuple(packages), limits
         if only and only not in KINDS:
             raise SandboxError(f"There is no sandbox of kind '{only}'; choose {' or '.join(KINDS)}.")
         self.kinds = ("none",) if unsafe_no_sandbox else (only,) if only else KINDS
-        self.kind, self.zygote = "", None  # the kind that was tried last; a zygote that has passed the self-test
+        self.kind, self.zygote = "", None  # the kind tried last; the zygote, once it has passed the self-test
         self._lock = threading.Lock()  # held while a zygote is started
 
     def start(self) -> "Sandbox":
@@ -507,14 +505,14 @@ class Sandbox:
         else:
             raise SandboxError(_no_kind(reasons))
         for reason in reasons:
-            _log.warning("the sandbox does without %s", reason)
+            _log.warning("a stronger kind of sandbox cannot be used: %s", reason)
         if kind == "none":
             _log.warning("UNSAFE: model-written code runs with all your rights, because unsafe_no_sandbox=True")
         return zygote
 
     def _tested(self, kind: str) -> Zygote:
-        """Return a zygote of this kind that has passed the self-test; the test has an event loop of its own, so that
-        `start` is synchronous."""
+        """Return a zygote of this kind that has passed the self-test. The test runs in its own event loop, so that
+        `start` can be synchronous."""
         zygote = Zygote(kind, self.packages, self.limits)
         if kind == "none":
             return zygote
@@ -527,7 +525,7 @@ class Sandbox:
         return zygote
 
     async def fork(self) -> Child:
-        "Fork a new child. Raises `SandboxError` if that fails, also with a second zygote."
+        "Fork a new child. If the zygote has died, replace it and try once more. Raises `SandboxError` on failure."
         zygote = self.zygote or await asyncio.to_thread(self._current)
         if zygote is None:
             raise SandboxError("the sandbox is not running: start it, or use it within `async with`.")
@@ -539,7 +537,7 @@ class Sandbox:
             return await other.fork()
 
     def _current(self) -> Zygote | None:
-        "Return the zygote; waits while one is started."
+        "Return the zygote; if one is being started, wait for it."
         with self._lock:
             return self.zygote
 

@@ -63,24 +63,24 @@ class SyntheticMarket:
         return dict(symbol=symbol, companyName=c.name, sector=c.sector, ceo=c.ceo, city=c.city)
 
     def statements(self, symbol: str, limit: int, quarterly: bool = False) -> dict:
-        "Return statements, latest first."
+        "Return income statements, latest first."
         self.company(symbol)
         return dict(symbol=symbol, statements=[_row(s) for s in self.world.statements(symbol, quarterly)[:limit]])
 
     def search(self, query: str) -> dict:
-        "Return the two companies that fit best."
+        "Return the two companies that match a query best."
         found = self.world.search(query, 2)
         if not found:
             raise _nothing(query)
         return dict(results=[dict(symbol=c.symbol, name=c.name) for c in found])
 
     def movers(self, best: bool) -> dict:
-        "Return the three largest gains, or losses, of the last day in per cent."
+        "Return the three largest gains (or losses, if `best` is false) of the last day, in per cent."
         ranked = self.world.movers if best else self.world.movers[::-1]
         return dict(results=[dict(symbol=s, change=p) for s, p in ranked[:3]])
 
     def news(self, symbol: str, limit: int) -> dict:
-        "Return headlines with the closing prices of the latest months, latest first."
+        "Return headlines with the closing prices at the ends of months, latest first."
         self.company(symbol)
         bars = self.world.bars(symbol)
         ends = [b for a, b in zip(bars[1:], bars) if a.day[:7] != b.day[:7]]
@@ -95,7 +95,7 @@ class FmpClient:
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
-        base_url: str = "",  # of the API; empty: the usual one
+        base_url: str = "",  # base URL of the API; empty: the service's usual one
     ):
         self.service, url = service, base_url or "https://financialmodelingprep.com/stable"
         self.http = client_package("httpx").Client(
@@ -104,10 +104,10 @@ class FmpClient:
 
     def rows(
         self,
-        path: str,  # under the base URL
+        path: str,  # path below the base URL
         **query: str | int,  # query parameters
     ) -> list[dict]:
-        "Return the API's list at a path; empty if a query finds nothing."
+        "Return the API's list at a path; an empty list if a query finds nothing."
         response = self.http.get(path, params=query)
         try:
             self.service.check(response.status_code, response.headers, response.text)
@@ -134,10 +134,10 @@ def _live_row(row: dict, quarterly: bool) -> dict:
 class LiveMarket:
     "Answers from the real market."
 
-    client: FmpClient  # or another object with `rows`
+    client: FmpClient  # or any object with `rows`
 
     def first(self, path: str, symbol: str) -> dict:
-        "Return the one row about a symbol."
+        "Return the first row about a symbol. Raises `Refused` if there is none."
         rows = self.client.rows(path, symbol=symbol)
         if not rows:
             raise _unknown(symbol)
@@ -158,7 +158,7 @@ class LiveMarket:
             "income-statement", symbol=symbol, limit=limit, period="quarter" if quarterly else "annual"
         )
         if not rows:
-            self.quote(symbol)  # a fund has no statements; raises if the symbol is unknown
+            self.quote(symbol)  # raises if the symbol is unknown; a fund is known but has no statements
         return dict(symbol=symbol, statements=[_live_row(row, quarterly) for row in rows[:limit]])
 
     def search(self, query: str) -> dict:
@@ -182,7 +182,7 @@ class LiveMarket:
 # %% ../../nbs/03_servers/04_fmp.ipynb #be25e6b0
 _SYMBOL, _PERIODS = "ticker symbol, in capitals", ("annual", "quarter")
 _STATEMENT = shape(year=int, revenue=int, costs=int, netIncome=int)
-_STATEMENT["properties"]["quarter"] = {"type": "integer"}  # of quarterly statements only
+_STATEMENT["properties"]["quarter"] = {"type": "integer"}  # only quarterly statements have it
 _MOVERS = shape(results=[shape(symbol=str, change=float)])
 
 
@@ -242,13 +242,13 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
 
 # %% ../../nbs/03_servers/04_fmp.ipynb #bdac8705
 def make_server(
-    world_seed: int = 0,  # which synthetic world to serve
+    world_seed: int = 0,  # seed of the synthetic world
     *,
-    live: bool = False,  # use the real service, with the key in FMP_API_KEY
-    base_url: str = "",  # of the real service; empty: the usual one
-    timeout: float = PATIENCE,  # seconds for a call of the real service
+    live: bool = False,  # whether to use the real service, with the key in FMP_API_KEY
+    base_url: str = "",  # base URL of the real service; empty: the usual one
+    timeout: float = PATIENCE,  # seconds per call of the real service
 ) -> MCPServer:
-    "Return the fmp server over the embedded world, or live."
+    "Return the fmp server, which answers from the embedded world or, with `live`, from the real service."
     if not live:
         return server_of("fmp", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("FMP_API_KEY", timeout)

@@ -26,13 +26,13 @@ class Refused(ValueError):
 
 
 class Failed(RuntimeError):
-    "The service, its key or the network failed."
+    "Raised when the service, its key or the network fails."
 
     def __init__(
         self,
-        message: str,  # what happened, in one sentence
-        fault: str = "transport",  # as `fail` takes it
-        retry_after: float | None = None,  # seconds to wait before another try
+        message: str,  # error message, in one sentence
+        fault: str = "transport",  # the kind of fault, one of `FAULTS` of client.session
+        retry_after: float | None = None,  # seconds to wait before the next call; None: unknown
     ):
         super().__init__(message)
         self.fault, self.retry_after = fault, retry_after
@@ -41,19 +41,21 @@ class Failed(RuntimeError):
 def check_choice(
     name: str,  # the argument's name
     value: str,  # its value, as the model gave it
-    choices: Iterable[str],  # allowed values; an empty string, meaning none, is not listed in the message
+    choices: Iterable[str],  # allowed values; an empty string allows an empty value, and the message does not list it
 ) -> None:
-    "Raise `Refused`, with the choices, for a value that is not among them."
+    "Raise `Refused`, with a message that lists the choices, if `value` is not one of them."
     if value not in choices:
         raise Refused(f"unknown {name} {value[:40]}; use {', '.join(filter(None, choices))}")
 
 # %% ../../nbs/03_servers/01_live.ipynb #1ebded5a
-Ask = Callable[..., Awaitable[CallToolResult]]  # (answer, *arguments) -> the tool result of answer(*arguments)
+Ask = Callable[
+    ..., Awaitable[CallToolResult]
+]  # called with (answer, *arguments); returns the tool result of answer(*arguments)
 
 
 async def ask_world(
-    answer: Callable[..., dict],  # gives the result, or raises `Refused`
-    *args,  # its arguments
+    answer: Callable[..., dict],  # returns the result, or raises `Refused`
+    *args,  # arguments of `answer`
 ) -> CallToolResult:
     "Return the tool result of `answer(*args)`."
     try:
@@ -73,12 +75,13 @@ def _api_key(
     if key := os.environ.get(variable, "").strip():
         return key
     raise Failed(
-        f"{variable} is not set: put the key of the live service there or into .env, or serve the embedded world."
+        f"{variable} is not set: set it to the live service's key, in the environment or in .env, or serve the "
+        "embedded world."
     )
 
 
 def client_package(
-    module: str,  # to import
+    module: str,  # name of the module to import
 ) -> ModuleType:
     "Return the module of a live service's client. Raises `Failed` if it is not installed."
     try:
@@ -101,7 +104,7 @@ def _words_of(
 
 # %% ../../nbs/03_servers/01_live.ipynb #fa1db5b0
 def _fault_of(error: BaseException | None) -> str:
-    "Return the fault behind a client's exception: `timeout` if one is among its causes, else `transport`."
+    "Return the fault behind a client's exception: `timeout` if a timeout is among its causes, else `transport`."
     while error is not None:
         if "timeout" in type(error).__name__.lower():
             return "timeout"
@@ -109,13 +112,13 @@ def _fault_of(error: BaseException | None) -> str:
     return "transport"
 
 # %% ../../nbs/03_servers/01_live.ipynb #3f8e66ad
-PATIENCE = 20.0  # seconds for one call; less than a client waits
-_BUSY = (429, 432, 433)  # statuses; the last two are tavily's, for a plan that is used up
+PATIENCE = 20.0  # seconds per call; shorter than the time limit of the MCP client
+_BUSY = (429, 432, 433)  # HTTP statuses; the last two are tavily's, for a used-up plan
 
 
 class NotFound(Failed):
-    """There is nothing at the address (404). A source that put a name into the address reports the name as unknown
-    instead."""
+    """Raised when there is nothing at an address (404). A source whose address contains a name from the model catches
+    it and raises `Refused`, because the name is unknown."""
 
 
 class Service:
@@ -124,7 +127,7 @@ class Service:
     def __init__(
         self,
         variable: str,  # the environment variable that holds its key
-        timeout: float = PATIENCE,  # seconds for one call
+        timeout: float = PATIENCE,  # seconds per call
     ):
         self.variable, self.key, self.timeout = variable, _api_key(variable), timeout
 
@@ -134,7 +137,7 @@ class Service:
         headers: Mapping[str, str],  # of the response
         body: str = "",  # of the response
     ) -> None:
-        "Raise `Refused` or `Failed` for every HTTP status but 200."
+        "Raise `Refused` or `Failed`, unless the HTTP status is 200."
         from mcp_grpo.client.hardening.rate import retry_after_seconds
 
         if status == 200:
@@ -144,8 +147,8 @@ class Service:
             raise Failed(f"too many calls (status {status})", "rate_limit", wait)
         if status in (401, 403):
             raise Failed(
-                f"the service refused the key in {self.variable} (status {status}); see whether it is valid and "
-                "its plan allows this"
+                f"the service refused the key in {self.variable} (status {status}); check that the key is valid "
+                "and that its plan allows this call"
             )
         if status in (408, 504):
             raise Failed(f"the service took too long (status {status})", "timeout")
@@ -157,8 +160,8 @@ class Service:
 
     async def ask(
         self,
-        answer: Callable[..., dict],  # gives the result, or raises; it may block
-        *args,  # its arguments
+        answer: Callable[..., dict],  # returns the result, or raises an exception; may block
+        *args,  # arguments of `answer`
     ) -> CallToolResult:
         "Return the tool result of `answer(*args)`, run in a thread."
         from anyio import fail_after, to_thread
@@ -173,7 +176,7 @@ class Service:
         except TimeoutError:
             return fail(f"no answer within {self.timeout:g} s", "timeout")
         except Exception as e:
-            return fail(f"the answer was not understood or cut off ({type(e).__name__})", _fault_of(e))
+            return fail(f"the service's answer could not be read ({type(e).__name__})", _fault_of(e))
 
 # %% ../../nbs/03_servers/01_live.ipynb #9f771ffe
 def server_of(
@@ -181,7 +184,7 @@ def server_of(
     tools: list[Tool],  # made with `tool`
     live: bool,  # whether a real service answers
 ) -> MCPServer:
-    "Return a server of these tools; it says that its data is synthetic unless it is live."
+    "Return a server with these tools, which says that its data is synthetic unless `live` is set."
     if live:
         for t in tools:
             t.description = re.sub(r" \(synthetic \w+\)", "", t.description)

@@ -40,7 +40,7 @@ def _unknown(ticker: str) -> Refused:
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #1322312a
 def _spans_of(day: str) -> dict[str, Any]:
-    "Return the span that the day is in, for each kind of timespan."
+    "Return, for each timespan, a value that is equal for two days exactly if they are in the same span."
     year, month = day[:4], int(day[5:7])
     return dict(
         day=day,
@@ -56,7 +56,7 @@ _TIMESPANS = tuple(_SPANS[0])
 
 
 def _starts_of(timespan: str) -> list[int]:
-    "Return the indices of the first days of all spans but the first."
+    "Return the indices in `ALL_DAYS` of the first day of each span, except the first span."
     return [i for i, (day, after) in enumerate(pairwise(_SPANS), 1) if day[timespan] != after[timespan]]
 
 
@@ -64,7 +64,7 @@ _STARTS = {timespan: _starts_of(timespan) for timespan in _TIMESPANS}
 
 
 def _bar(days: tuple[Bar, ...]) -> dict:
-    "Return one bar for several days."
+    "Return one bar that covers several days."
     day, o, h, l, c, v = days[0]
     if len(days) > 1:
         h, l, c, v = max(d.high for d in days), min(d.low for d in days), days[-1].close, sum(d.volume for d in days)
@@ -103,7 +103,7 @@ class SyntheticMarket:
         limit: int,
         adjusted: bool = True,
     ) -> dict:
-        "Open, high, low, close and volume of each span between two dates, both included."
+        "Return open, high, low, close and volume of each span between two dates, both included."
         self.company(ticker)
         days, starts = self.world.history(ticker, adjusted), _STARTS[timespan]
         first, end = bisect_left(ALL_DAYS, from_), bisect_right(ALL_DAYS, to)
@@ -124,7 +124,7 @@ class SyntheticMarket:
         return dict(ticker=ticker, name=c.name, sector=c.sector, city=c.city, employees=c.employees)
 
     def news(self, ticker: str, limit: int) -> dict:
-        "Return headlines on a ticker's largest daily moves, latest first."
+        "Return headlines about a ticker's largest daily moves, latest first."
         company = self.company(ticker)
         biggest = sorted(self.world.moves(ticker)[:limit], key=lambda b: b.day, reverse=True)
         return dict(results=[dict(published=b.day, title=headline(company, b)) for b in biggest])
@@ -142,7 +142,7 @@ class PolygonClient:
     def __init__(
         self,
         service: Service,  # holds the key and the time limit
-        base_url: str = "",  # of the API; empty: the usual one
+        base_url: str = "",  # base URL of the API; empty: the client's default
     ):
         where = dict(base=base_url.rstrip("/")) if base_url else {}
         times = dict(connect_timeout=service.timeout, read_timeout=service.timeout)
@@ -158,12 +158,12 @@ class PolygonClient:
 
     def about(
         self,
-        ticker: str,  # as the model gave it
-        method: str,  # a method of the client
-        *args,  # its other arguments
-        **how,
+        ticker: str,  # the ticker, as the model wrote it
+        method: str,  # name of a method of the client
+        *args,  # further positional arguments of the method
+        **how,  # keyword arguments of the method
     ) -> dict:
-        "Return the JSON that a method of the client returns about a ticker."
+        "Call a method of the client for a ticker and return its JSON."
         if not _TICKER.fullmatch(ticker):
             raise _unknown(ticker)
         try:
@@ -184,7 +184,7 @@ def _live_bar(row: dict) -> dict:
 class LiveMarket:
     "Answers from the real market."
 
-    client: PolygonClient  # or another object with `about` and `market_status`
+    client: PolygonClient  # or any object with `about` and `market_status`
 
     def last_trade(self, ticker: str) -> dict:
         return dict(ticker=ticker, price=float(self.client.about(ticker, "get_last_trade")["results"]["p"]))
@@ -318,13 +318,13 @@ def _tools_of(market: Market, ask: Ask) -> list[Tool]:
 
 # %% ../../nbs/03_servers/03_polygon.ipynb #8b33d4be
 def make_server(
-    world_seed: int = 0,  # which synthetic world to serve
+    world_seed: int = 0,  # seed of the synthetic world
     *,
-    live: bool = False,  # use the real service, with the key in POLYGON_API_KEY
-    base_url: str = "",  # of the real service; empty: the usual one
-    timeout: float = PATIENCE,  # seconds for a call of the real service
+    live: bool = False,  # whether to use the real service, with the key in POLYGON_API_KEY
+    base_url: str = "",  # base URL of the real service; empty: the client's default
+    timeout: float = PATIENCE,  # seconds per call of the real service
 ) -> MCPServer:
-    "Return the polygon server over the embedded world, or live."
+    "Return the polygon server, which answers from the embedded world or, with `live`, from the real service."
     if not live:
         return server_of("polygon", _tools_of(SyntheticMarket(open_world(world_seed)), ask_world), live)
     service = Service("POLYGON_API_KEY", timeout)

@@ -22,10 +22,10 @@ def _shorten(text: str, shown: int) -> tuple:
 
 
 def _present(
-    result: Result,  # of a call
-    shown: int,  # characters of each text at most
-) -> dict:  # stdout, and value, error and note unless empty
-    "Return a call's result, as the model sees it."
+    result: Result,  # result of a call
+    shown: int,  # most characters of each text
+) -> dict:  # always has stdout; has value, error and note unless they are empty
+    "Return a call's result in the form that the model sees."
     stdout, cut = _shorten(result.stdout, shown)
     value, value_cut = _shorten(result.value, shown)
     error = result.error if len(result.error) <= shown else "..." + result.error[-shown:]
@@ -34,7 +34,7 @@ def _present(
 
 # %% ../../nbs/03_servers/07_python.ipynb #f74ebb28
 def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
-    "Return this connection's own interpreter; it starts with the first call."
+    "Return the interpreter of a call's connection; the first call of a connection makes it."
     connection = ctx.session._connection
     if "interpreter" not in connection.state:
         connection.state["interpreter"] = Interpreter(box)
@@ -43,7 +43,7 @@ def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
 
 # %% ../../nbs/03_servers/07_python.ipynb #07d47572
 async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToolResult:
-    "Run code in the session's interpreter."
+    "Run code in the interpreter of the call's connection."
     try:
         result = await _interpreter(box, ctx).run(code)
     except SandboxError as e:
@@ -55,8 +55,8 @@ async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToo
 # %% ../../nbs/03_servers/07_python.ipynb #d2fdc1ea
 @lru_cache(maxsize=None)
 def _open_sandbox(
-    limits: Limits = Limits(),  # of an episode and of a call
-    unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
+    limits: Limits = Limits(),  # limits of each episode and call
+    unsafe_no_sandbox: bool = False,  # run model-written code without a sandbox, with all your rights
 ) -> Sandbox:
     "Return the sandbox of this process, started on first use. Raises `SandboxError` if no sandbox works here."
     return Sandbox(limits=limits, unsafe_no_sandbox=unsafe_no_sandbox).start()
@@ -66,9 +66,9 @@ _RETURNS = shape(stdout=str, value=str, error=str, note=str) | {"required": ["st
 
 
 def make_server(
-    world_seed: int = 0,  # accepted as by every server, and not used
-    shown: int = 4000,  # characters of output, value and traceback that the model sees
-    unsafe_no_sandbox: bool = False,  # run model-written code with all your rights
+    world_seed: int = 0,  # not used; every server accepts it
+    shown: int = 4000,  # most characters of output, of value and of traceback that the model sees
+    unsafe_no_sandbox: bool = False,  # run model-written code without a sandbox, with all your rights
 ) -> MCPServer:
     "Return the python server, with one interpreter per session. Raises `SandboxError` if no sandbox works here."
     box, tools = _open_sandbox(unsafe_no_sandbox=unsafe_no_sandbox), []

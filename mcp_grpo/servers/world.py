@@ -48,8 +48,8 @@ _FORMS = ("Labs", "Group", "Works", "Holdings", "Partners", "Brothers", "Industr
 
 
 def invented_word(
-    rng: random.Random,  # three draws per syllable
-    syllables: int,  # how many
+    rng: random.Random,  # source of randomness; three draws per syllable
+    syllables: int,  # number of syllables, 1 or more
 ) -> str:  # capitalised
     "Return a word of random syllables."
     parts = (rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables))
@@ -74,7 +74,7 @@ def _distinct(make: Callable[[], str], n: int, taken: set[str]) -> list[str]:
 # %% ../../nbs/03_servers/00_world.ipynb #55632bf9
 @dataclass(frozen=True)
 class Company:
-    "A listed company, as its profile gives it."
+    "A listed company, with the facts in its profile."
 
     symbol: str  # three or four capitals
     name: str
@@ -104,7 +104,7 @@ def _symbol(rng: random.Random) -> str:
 
 
 def _companies(seed: int) -> tuple[list[Company], list[str]]:
-    "Return the companies of world `seed`, and the unlisted symbols, which no company has."
+    "Return the companies of world `seed`, and unlisted symbols, which belong to no company."
     rng, words = random.Random(f"companies {seed}"), set()
     symbols = _distinct(lambda: _symbol(rng), _COMPANIES + 60, set())
     stems = _distinct(lambda: invented_word(rng, rng.choice((2, 2, 3))), _COMPANIES, words)
@@ -150,13 +150,13 @@ ALL_DAYS = _EARLIER_DAYS + TRADING_DAYS
 
 # %% ../../nbs/03_servers/00_world.ipynb #a44e522c
 def _random_walk(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
-    """Return the factors of `n` nights and of `n` days, and the share by which high and low go beyond open and close:
-    [n] each."""
+    """Return three arrays of shape [n]: the price factor of each night, the price factor of each day, and the fraction
+    by which high and low exceed the range of open and close."""
     return rng.uniform(0.99, 1.01, n), rng.uniform(0.97, 1.031, n), rng.uniform(0, 0.01, n)
 
 
 def _rows(opened: np.ndarray, close: np.ndarray, spread: np.ndarray) -> list[list[float]]:
-    "Open, high, low and close of each day, rounded to cents and at least 1."
+    "Return open, high, low and close of each day, rounded to cents and at least 1."
     high = np.maximum(opened, close) * (1 + spread)
     low = np.minimum(opened, close) * (1 - spread)
     return np.maximum(1, np.stack([opened, high, low, close])).round(2).tolist()
@@ -173,7 +173,7 @@ def _bars(seed: int, symbol: str) -> tuple[Bar, ...]:
 
 # %% ../../nbs/03_servers/00_world.ipynb #efcc00df
 class StockSplit(NamedTuple):
-    "From `day` on there are `ratio` shares for each one before."
+    "A share split: on `day`, each share becomes `ratio` shares."
 
     day: str
     ratio: int
@@ -187,7 +187,7 @@ def _splits(seed: int, symbol: str) -> tuple[StockSplit, ...]:
 
 
 def _shares_today(splits: tuple[StockSplit, ...], day: str) -> int:
-    "Return how many of today's shares one share of `day` has become."
+    "Return how many of today's shares one share on `day` corresponds to."
     return math.prod(s.ratio for s in splits if s.day > day)
 
 # %% ../../nbs/03_servers/00_world.ipynb #844acffe
@@ -204,12 +204,12 @@ def _earlier_bars(seed: int, symbol: str, splits: tuple[StockSplit, ...], first_
 
 
 def _as_traded(bar: Bar, shares: int) -> Bar:
-    "Return a bar with the prices and volume of its day, when one share stood for `shares` of today's."
+    "Return an unadjusted bar: its prices and volume as traded, when one share was worth `shares` of today's."
     return Bar(bar.day, *(round(price * shares, 2) for price in bar[1:5]), bar.volume // shares)
 
 # %% ../../nbs/03_servers/00_world.ipynb #e27785fb
 class Statement(NamedTuple):
-    "An income statement; a whole year has quarter 0."
+    "An income statement; quarter 0 stands for the whole year."
 
     year: int
     quarter: int
@@ -275,11 +275,11 @@ class Person:
 
 @dataclass(frozen=True)
 class Background:
-    "What a company's profile leaves out and its page states."
+    "Facts about a company that are in its page but not in its profile."
 
     founded: int  # year
     founder: str
-    street: str  # and number, in the company's city
+    street: str  # street and number, in the company's city
     finance_chief: str
 
 # %% ../../nbs/03_servers/00_world.ipynb #4eced420
@@ -335,16 +335,16 @@ _GOODS = dict(
 
 
 class Supply(NamedTuple):
-    "What one company sells to another in a year."
+    "A yearly supply of goods from one company to another."
 
     seller: str  # symbol
     buyer: str  # symbol
     goods: str
-    worth: int  # per year
+    worth: int  # value per year
 
 
 def _supplies(seed: int, companies: list[Company], last_year: dict[str, Statement]) -> list[Supply]:
-    "Return all supply relations, grouped by buyer, the largest first."
+    "Return all supplies, grouped by buyer; for each buyer, the largest first."
     rng, found = random.Random(f"supplies {seed}"), []
     left = {symbol: year.revenue // 2 for symbol, year in last_year.items()}
     for buyer in companies:
@@ -384,7 +384,7 @@ class Page(NamedTuple):
     title: str
     text: str
     topic: str  # general | finance | news
-    published: str = ""  # ISO date; only news have one
+    published: str = ""  # ISO date of a news item; empty for other pages
     subject: str = ""  # the names that this page is about
 
 
@@ -517,7 +517,7 @@ def _company_news(world: "World", c: Company, rng: random.Random) -> list[Page]:
 class World:
     "A deterministic synthetic market and workplace."
 
-    def __init__(self, seed: int = 0):  # another seed gives another world
+    def __init__(self, seed: int = 0):  # 0 or more; each seed gives a different world
         self.seed = seed
         self.companies, self.unlisted = _companies(seed)
         self.channels, self.users = _workspace(seed)
@@ -546,13 +546,13 @@ class World:
         return self._history[symbol, adjusted]
 
     def moves(self, symbol: str) -> list[Bar]:
-        "Return `bars` with the largest move from open to close first."
+        "Return the bars of a symbol, sorted by relative move from open to close, largest first."
         if symbol not in self._moves:
             self._moves[symbol] = sorted(self.bars(symbol), key=lambda b: -abs(100 * (b.close - b.open) / b.open))
         return self._moves[symbol]
 
     def quote(self, symbol: str) -> dict[str, float]:
-        "Return the last day's figures: price, previous close, change and volume."
+        "Return price, previous close, change and volume on the last trading day."
         before, last = self.bars(symbol)[-2:]
         return dict(
             price=last.close, previous=before.close, change=round(last.close - before.close, 2), volume=last.volume
@@ -560,14 +560,14 @@ class World:
 
     @cached_property
     def movers(self) -> list[tuple[str, float]]:
-        "Return all symbols with their change of the last day in per cent, best first."
+        "Return all symbols with their change on the last trading day in per cent, highest first."
         quotes = {c.symbol: self.quote(c.symbol) for c in self.companies}
         changes = [(symbol, round(100 * q["change"] / q["previous"], 2)) for symbol, q in quotes.items()]
         return sorted(changes, key=lambda m: -m[1])
 
     # Companies compared
     def market_cap(self, symbol: str) -> int:
-        "Return the last price times shares outstanding."
+        "Return the last price times the number of shares outstanding."
         return round(self.quote(symbol)["price"] * self.by_symbol[symbol].shares)
 
     def largest(self, sector: str | None) -> list[Company]:
@@ -594,9 +594,9 @@ class World:
         sector = next((s for s in _SECTORS if words.removesuffix(" sector") == s.lower()), None)
         return (hits + self.largest(sector))[:limit]
 
-    # Behind a company
+    # Facts behind a company
     def statements(self, symbol: str, quarterly: bool = False) -> list[Statement]:
-        "Return income statements, latest first: five years, or their quarters and those of the current year."
+        "Return income statements, latest first: of five years, or of all quarters since the first of these years."
         years = _annual(self.seed, symbol)
         return _quarterly(self.seed, symbol, years) if quarterly else years
 
@@ -625,7 +625,7 @@ class World:
     # Pages and news
     @cached_property
     def pages(self) -> list[Page]:
-        "Return all pages without a date."
+        "Return all pages that are not news."
         found = [_calendar_page()]
         found += [_sector_page(self, sector) for sector in _SECTORS]
         found += [_company_page(self, c) for c in self.companies]
@@ -634,7 +634,7 @@ class World:
 
     @cached_property
     def news(self) -> list[Page]:
-        "Return dated pages, latest first."
+        "Return all news items, latest first."
         rng, found = random.Random(f"news {self.seed}"), []
         for c in self.companies:
             found += _company_news(self, c, rng)
@@ -656,18 +656,18 @@ def reply(data: dict) -> "CallToolResult":
 
 
 def refuse(message: str) -> "CallToolResult":
-    "Return a tool result that tells the model its mistake, in one sentence."
+    "Return a tool result that tells the model about its mistake."
     from mcp.types import CallToolResult, TextContent
 
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
 
 
 def fail(
-    message: str,  # what happened, in one sentence for the log
+    message: str,  # error message for the log, in one sentence
     fault: str = "transport",  # one of `FAULTS` of client.session
-    retry_after: float | None = None,  # seconds to wait before another try
+    retry_after: float | None = None,  # seconds to wait before the next call; None: unknown
 ) -> "CallToolResult":
-    "Return a tool result that tells the client of a fault of the infrastructure."
+    "Return a tool result that reports a fault of the infrastructure to the client."
     from mcp.types import CallToolResult, TextContent
 
     details = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
@@ -678,7 +678,7 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def _schema(kind: type | UnionType | list | dict) -> dict:
-    "Return the JSON schema of a type, of a union of types, of [what a list holds], or a schema as it is."
+    "Return the JSON schema of a type or union; `[kind]` stands for a list of `kind`; a dict is a schema already."
     if isinstance(kind, dict):
         return kind
     if isinstance(kind, list):
@@ -687,7 +687,10 @@ def _schema(kind: type | UnionType | list | dict) -> dict:
 
 
 def shape(
-    **fields: type | UnionType | list | dict,  # name -> type, union, [what a list holds], or a schema
+    **fields: type
+    | UnionType
+    | list
+    | dict,  # field name -> type, union of types, `[kind]` for a list of `kind`, or a JSON schema
 ) -> dict:
     "Return the JSON schema of an object with exactly these fields."
     return {
@@ -699,11 +702,11 @@ def shape(
 
 # %% ../../nbs/03_servers/00_world.ipynb #b06e39bf
 def tool(
-    tools: list,  # the server's tools, to which this one is added
+    tools: list,  # the server's tools; the new tool is appended
     returns: dict,  # JSON schema of the structured result
-    **about: str | dict,  # argument -> what its schema says besides the type: a description, or a dict
+    **about: str | dict,  # argument -> its description, or a dict of entries to add to its schema
 ) -> Callable:
-    "Return a decorator that makes a function a tool with strict schemas."
+    "Return a decorator that makes a function a tool that accepts no unknown arguments."
 
     def add(fn: Callable) -> Callable:
         from mcp.server.mcpserver.tools import Tool
