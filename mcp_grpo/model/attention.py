@@ -52,7 +52,7 @@ class Window(NamedTuple):
     "Which earlier tokens a layer sees."
 
     size: int  # positions
-    chunked: bool = False  # whether it sees those of its own chunk of `size` positions; otherwise the last `size`
+    chunked: bool = False  # True: sees its own chunk of `size` positions; False: sees the last `size` positions
 
     def sees(
         self,

@@ -47,7 +47,7 @@ class World:
         self,
         value: Any,  # anything that can be pickled
     ) -> list[Any]:  # one value per rank, in order
-        "Collect a value from every rank; waits for all of them."
+        "Collect a value from every rank, and wait for all of them."
         if self.size == 1:
             return [value]
         from torch import distributed
@@ -138,10 +138,10 @@ class ShardedPolicy(Policy):
         from deepspeed.runtime.zero import register_external_parameter
 
         if self._device.type == "cpu":
-            # it would be compiled first, and gloo does the same
+            # this operation would have to be compiled first, and gloo does the same
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         else:
-            torch.backends.cuda.enable_cudnn_sdp(False)  # see `open_policy`
+            torch.backends.cuda.enable_cudnn_sdp(False)  # for the reason given in `open_policy`
         whole = _Whole(self.causal)
         deepspeed.init_distributed(
             auto_mpi_discovery=False, verbose=False
@@ -169,13 +169,13 @@ class ShardedPolicy(Policy):
         self.engine.backward(loss * self.world.size)  # DeepSpeed takes the mean over ranks
 
     def step(self) -> float:  # the norm of the gradient before clipping; not finite if the step was skipped
-        "Update the weights by the gradient of all ranks; if it is not finite, all ranks skip the step."
+        "Update the weights by the gradient of all ranks; if the gradient is not finite, all ranks skip the step."
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
 
     def whole(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield every trained parameter by name, gathered while the caller holds it; all ranks must iterate over all of
-        them."""
+        """Yield every trained parameter by name, gathered until the caller asks for the next one. All ranks must
+        iterate over all of them."""
         import deepspeed
 
         for name, p in self.trainable().items():
@@ -187,7 +187,7 @@ class ShardedPolicy(Policy):
         return set(list(self.trainable())[self.world.rank :: self.world.size])
 
     def tensors(self) -> dict[str, Tensor]:
-        "Return this rank's share of the trained weights, each gathered and in the optimizer's precision."
+        "Return this rank's share of the trained weights; each is gathered, and in the optimizer's precision."
         from deepspeed.utils import safe_get_full_fp32_param
 
         found, mine = {}, self.mine()
@@ -225,7 +225,7 @@ class ShardedPolicy(Policy):
         self,
         names: Collection[str],  # of trained weights
     ) -> dict[str, Tensor]:
-        "Return this rank's share of these weights, each gathered, in the precision of a forward pass."
+        "Return this rank's share of these weights; each is gathered, and in the precision of a forward pass."
         mine = self.mine()
         return {name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in names}
 
@@ -277,8 +277,8 @@ class ShardedPolicy(Policy):
         self,
         folder: str | Path,  # created if missing
     ):
-        """Write an ordinary Hugging Face folder in the precision of the engines' copy; all ranks must call it, the
-        first writes."""
+        """Write an ordinary Hugging Face folder in the precision of the engines' copy. All ranks must call this; the
+        first rank writes."""
         self.publish()
         if self.world.rank:
             return

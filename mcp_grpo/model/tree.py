@@ -41,22 +41,22 @@ _LEAST = 16  # smallest number of tokens for which different rows get a common s
 class Stretch(NamedTuple):
     "A piece of one or more rows that goes through the network once."
 
-    row: int  # one of those rows
+    row: int  # index of one of those rows
     begin: int  # where the piece begins in the row
-    end: int  # and ends, exclusive
-    parent: int  # number of the stretch before it; -1 if there is none
+    end: int  # where the piece ends in the row, exclusive
+    parent: int  # number of the parent stretch; -1 if there is none
 
 
 def _find_stretches(
     rows: list[list[int]],  # the fed tokens of each row
 ) -> tuple[
     list[Stretch], list[int]
-]:  # stretches, each followed by its descendants; of each row, the number of its last stretch
+]:  # stretches, each followed by its descendants; the number of each row's last stretch
     "Divide rows into the stretches of a radix tree."
     stretches, last = [], [-1] * len(rows)
     runs = [
         (sorted(range(len(rows)), key=rows.__getitem__), 0, -1)
-    ]  # sorted neighbours; how many of their tokens have a stretch; the last such stretch
+    ]  # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
     while runs:
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
@@ -94,7 +94,7 @@ class Chunk:
     def _bias(
         self, device: torch.device | str
     ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        "Build the causal mask within a stretch; the ancestors are visible, their padding is not."
+        "Build the causal mask within a stretch; it shows the ancestors and hides their padding."
         ancestors = torch.zeros(self.width, self.shared, device=device)
         ancestors[:, len(self.seen) :] = float("-inf")
         return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
@@ -160,7 +160,7 @@ class PrefixTree:
                 flat += rows[row][begin:end]
                 where += range(begin, end)
                 owner += [n] * (end - begin)
-        self.places = [seen[n].tolist() for n in last]  # of each row: where its tokens are in the flat row
+        self.places = [seen[n].tolist() for n in last]  # per row: where its tokens are in the flat row
         self.ids, self.position_ids = torch.tensor([flat], device=device), torch.tensor([where], device=device)
         reads = [places[i - 1] for places, s in zip(self.places, sampled) for i, x in enumerate(s) if x]
         self.reads = torch.tensor(reads, device=device)
@@ -170,10 +170,10 @@ class PrefixTree:
             if (parent := stretches[n].parent) >= 0:
                 until[parent] = max(until[parent], until[n])
         self._block_masks: dict[Window | None, BlockMask] = {}
-        self.stretch = torch.tensor(owner, device=device)  # of each token: the number of its stretch
+        self.stretch = torch.tensor(owner, device=device)  # per token: the number of its stretch
         self.until = torch.tensor(
             [until[n] for n in owner], device=device
-        )  # of each token: its stretch's last descendant's number, plus one
+        )  # per token: the number of the last descendant of its stretch, plus one
 
     def block_mask(
         self,

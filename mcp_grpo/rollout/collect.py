@@ -46,7 +46,7 @@ def _cut_at_stop(
 class ModelPlayer:
     "Lets a model take the turns of an episode, and records turns and results in a trajectory token by token."
 
-    episode: Episode  # started; determines the needed call where one is forced
+    episode: Episode  # has been started; tells which call to force
     engine: Engine
     chat: Chat  # the policy's
     sampling: Sampling
@@ -75,7 +75,7 @@ class ModelPlayer:
         return action
 
     def observe(self, action: Action, step: Step) -> None:
-        "Append the results; if they do not fit, there is no further turn."
+        "Append the results of a turn; if they do not fit, append nothing and set `full`, which ends the episode."
         if step.done:
             return
         results = self.chat.observation_ids(step.observations)
@@ -92,8 +92,8 @@ async def opening_ids(
     pool: Pool,  # open, with the task's servers
     chat: Chat,  # the policy's
 ) -> list[int]:
-    """Return the ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a
-    server does not start."""
+    """Return the ids of a task's prompt, with descriptions of the tools if the prompt needs them. Raises `SessionError`
+    if a server does not start."""
     if chat.tools_as == "prompt":
         return chat.prompt_ids(task.prompt)
     if not chat.shows_tools(task):
@@ -221,8 +221,8 @@ async def collect(
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
 ) -> list[list[Trajectory]]:  # a group per task, with the episodes of this process
-    """Run all episodes of a step concurrently, or as many as `at_once`, the engine and the servers allow; the next
-    begins when one ends."""
+    """Run the episodes of a step concurrently: all of them, or as many as `at_once`, the engine and the servers allow.
+    Whenever an episode ends, the next one begins."""
     await _check_room(tasks, pool, chat, max_tokens)
     if not sampling.stop_ids:
         sampling = replace(sampling, stop_ids=chat.end_ids)

@@ -89,10 +89,10 @@ class Engine(Protocol):
         "Announce that an episode (a key without its turn) is over and its memory may be freed."
 
     def expect(self, episodes: int) -> None:
-        "Announce that `episodes` more episodes are running, or fewer if negative."
+        "Announce that `episodes` more episodes are running; a negative number means fewer."
 
     async def release_memory(self) -> None:
-        "Free a GPU's memory for the learner, if no episode is expected; the next turn takes it again."
+        "Free a GPU's memory for the learner, if no episode is expected; the next turn allocates it again."
 
     def stats(self) -> EngineStats:
         "Return the current counters."

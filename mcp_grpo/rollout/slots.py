@@ -146,7 +146,7 @@ def _piece_attention(
 # %% ../../nbs/07_rollout/04_slots.ipynb #c3134104
 @dataclass
 class PrefixGroups:
-    "The common prefixes of groups of decoding rows, cut to one length."
+    "The common prefixes of groups of decoding rows, all cut to the same length."
 
     kv: torch.Tensor  # [layers, 2, groups * kv_heads, length, dim]
     place: torch.Tensor  # [n] index of each decoding row in the flattened rectangle, 0..groups*width-1
@@ -180,7 +180,7 @@ def grouped_attention(
 ) -> torch.Tensor:
     "Compute `decode_attention` where groups of rows have a common prefix."
     (n, heads, dim), kv, groups, mask = query.shape, keys.shape[1], feed.groups, feed.decode_mask(window)
-    # the layer whose keys these are, by where they lie in the cache: some layers attend to those of an earlier one
+    # the position of the keys in the cache gives their layer, as some layers attend to the keys of an earlier one
     prefix_k, prefix_v = groups.kv[keys.storage_offset() // (2 * keys.numel())]
     common = prefix_k.shape[1]
     k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
@@ -247,7 +247,7 @@ class KVCache(Cache):
         self.kv = self.kv[:, :, :0, :, :0].clone()
 
     def copy(self, source: int, targets: list[int], length: int):
-        "Copy the first `length` positions of one slot to others; 0 where the memory was freed meanwhile."
+        "Copy the first `length` positions of one slot to others; `length` is 0 if the memory was freed meanwhile."
         if not length:
             return
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
@@ -274,7 +274,7 @@ def slots_within(
     dtype: torch.dtype,  # the model's
     max_tokens: int,  # most tokens of an episode
 ) -> int:  # at least 1
-    "Return how many slots fit into the memory; a cache that grows takes 1.5 times its size."
+    "Return how many slots fit into the memory; while the cache grows, it takes 1.5 times its size."
     cache = KVCache(config, dtype, "meta")
     cache.reserve(1, max_tokens)
     return max(1, int(room / (1.5 * cache.kv.nbytes)))
@@ -332,8 +332,8 @@ class SlotTable:
             setattr(self, name, np.pad(getattr(self, name), (0, self.slots - old)))
 
     def take(self, episode: Key, max_slots: int, evict: bool) -> int | None:
-        """Return the episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the
-        episode has to wait."""
+        """Return the episode's own slot if it has one, otherwise a free slot. If none is free, return the slot that has
+        been idle longest (if `evict`), or None: the episode has to wait."""
         if episode in self.slot_of:
             return self.slot_of[episode]
         if self.n < max_slots:

@@ -404,7 +404,7 @@ def _marked_calls(text: str) -> list[Call]:
 
 
 def _unfenced(text: str) -> str:
-    "Return the inside of a text that is one code fence, else the text."
+    "Return the content of a text that is one code fence; return any other text unchanged."
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return text
     return text[3:-3].removeprefix("json").strip()
@@ -521,9 +521,9 @@ def _calls_text(calls: list[Call], form: str) -> str:
 
 def render_turn(
     action: Action,
-    form: str = "hermes",  # of calls, one of FORMS
+    form: str = "hermes",  # form of the calls, one of FORMS
 ) -> str:
-    "Return a turn as text: as it was written, else in the form that the policy is taught."
+    "Return a turn as text: the original text if the action has it, otherwise the form that the policy is taught."
     if action.text or action.malformed:
         return action.text
     return _calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>"
@@ -596,8 +596,8 @@ def _escaped_pattern(text: str) -> str:
 
 
 def _value_pattern(schema: dict, form: str) -> str:
-    """Return the pattern of a value that the schema lists, or of one of its type and length; for other schemas, of a
-    text, a number, true, false or null."""
+    """Return the pattern of the values that the schema lists, or of its type and length. If the schema gives neither,
+    the pattern allows a text, a number, true, false or null."""
     if listed := schema.get("enum"):
 
         def text(value):

@@ -27,7 +27,7 @@ class ToolCard:
     description: str  # a few words
     arguments: tuple[str, ...]  # keys of _ARGUMENT_NAMES: real argument names, in order
     gives: tuple[str, ...] = ()  # keys of _PHRASES, "symbol" or "post"
-    changes_state: bool = False  # whether a call changes something
+    changes_state: bool = False  # whether a call changes a state of the server
 
 
 _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
@@ -130,7 +130,7 @@ CARDS = [
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
 _LISTS = ("train", "held_out")
-LETTERS = "eeeeeaaaarrrriiiioooottttnnnssslllcccuudddppmmhhgbfywkvxzjq"  # with about the frequencies of English
+LETTERS = "eeeeeaaaarrrriiiioooottttnnnssslllcccuudddppmmhhgbfywkvxzjq"  # about as frequent as in English
 _OPTIONS = [(card.names, card.held_out_names) for card in CARDS] + [*_ARGUMENT_NAMES.values()]
 _NAMES = {*sum((train + held_out for train, held_out in _OPTIONS), ())}
 _WORDS = sorted({*"_".join(sum((train for train, _ in _OPTIONS), ())).split("_")} - {""})
@@ -225,7 +225,7 @@ _PHRASES = {
 }
 
 
-WORDS = {  # words that may state the fact, beside those of the question
+WORDS = {  # words that may stand beside the value in an answer, besides the words of the question
     "price": ("last", "latest", "current", "price", "traded", "$", "USD", "dollars"),
     "previous": ("previous", "close", "closed", "day", "before", "price", "$", "USD", "dollars"),
     "volume": ("volume", "traded", "shares"),
@@ -398,7 +398,7 @@ def chain(make: Maker) -> Draft:
     "Draw a task whose first call returns the symbol that the second one needs."
     rng = make.rng
     company, who, query = _named(make)
-    excluded = () if company.ceo else ("ceo",)  # a vacant post has no answer
+    excluded = () if company.ceo else ("ceo",)  # a company without a chief executive has no answer
     if query != company.name:
         excluded += ("sector",)  # the question would state its own answer
     kind = rng.choice([kind for kind in _PHRASES if kind not in excluded])
@@ -450,7 +450,7 @@ def post(make: Maker) -> Draft:
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
 def _unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
-    "Draw a question without an answer, and one in the same words that has one."
+    "Draw a question without an answer, and a question in the same words that has an answer."
     rng = make.rng
     kind = "ceo" if rng.random() < 0.4 else rng.choice(list(_PHRASES))
     vacant = [company.symbol for company in make.split.companies if company.ceo is None]
@@ -516,7 +516,7 @@ def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") 
         if refused:
             call["expect_error"] = True
         if family == "chain" and "symbol" in card.gives:
-            call["any_params"] = True  # a search has many wordings
+            call["any_params"] = True  # many different queries of a search are right
         calls.append(call)
     answer = (
         "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
