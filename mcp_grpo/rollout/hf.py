@@ -560,7 +560,7 @@ def open_hf(
         raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}.")
     dtype = sampling_dtype(cfg, plan, machine)
     if dtype not in ("model", plan.dtype) and policy.sampler is policy.model and not policy.quantized:
-        policy.sample_in(getattr(torch, dtype))  # the products of a 4-bit base have one precision
+        policy.sample_in(getattr(torch, dtype))  # a 4-bit base computes in one precision only
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if model.device.type == "cuda":
         slots = min(

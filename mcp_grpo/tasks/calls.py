@@ -212,8 +212,8 @@ def doubt_reading(
     tools: Iterable[mcp_types.Tool] = (),  # all tools of its server; their arguments name things
     server: str = "",  # the server's name, a possible prefix of the tool's name
 ) -> str:
-    """Return the reason why a tool may change something, or an empty string; only then may it be called where episodes
-    share a state."""
+    """Return the reason why a tool may change something, or an empty string. Only with an empty string may the tool be
+    called where episodes share a state."""
     hints = tool.annotations
     if hints is not None and (hints.destructive_hint or hints.read_only_hint is False):
         return "its server says that it may change something"
@@ -221,7 +221,7 @@ def doubt_reading(
         return ""
     properties = (tool.input_schema or {}).get("properties") or {}
     if code := next((name for name in properties if _CODE_ARGUMENTS & set(words_of(name))), ""):
-        return f"what its argument '{code}' holds may be carried out"
+        return f"the text in its argument '{code}' may be executed"
     words, own = words_of(tool.name), words_of(server)
     if own and words[: len(own)] == own:
         words = words[len(own) :]
@@ -443,7 +443,7 @@ def _examples_in(text: str) -> list[str]:
 
 
 def resolved(schema: dict | bool, whole: dict) -> dict:
-    "Return a schema with its reference followed, and the first of its alternatives that is not null."
+    "Return a schema with its reference resolved; of alternatives, return the first that is not null."
     if isinstance(schema, bool):  # true accepts any value
         return {}
     if reference := schema.get("$ref"):
@@ -513,7 +513,7 @@ _NEW_NAMES = (
     "heron holly island ivory jade juniper lantern larch lemon lily linden maple marble meadow mint moss olive opal "
     "orchard otter pearl pebble pine plum quartz raven reed river robin rowan saffron sage silver slate spruce summit "
     "thistle timber topaz tulip valley walnut willow winter"
-).split()  # two of these name a new branch, file or note
+).split()  # two of these words make the name of a new branch, file or note
 
 
 _SQL_READS = (
@@ -546,10 +546,10 @@ PLACE_WORDS = {"path", "file", "filename"}  # three names for the same kind of a
 FOLDER_WORDS = {"directory", "folder", "dir"}
 
 
-CODES = set("id code key number slug uuid handle".split())  # last words of identifiers
+CODES = set("id code key number slug uuid handle".split())  # last words in the names of identifiers
 
 
-_REACH = 5  # list items that a question may ask about: the first five
+_REACH = 5  # a question may ask only about this many first items of a list
 
 
 _UNKNOWN = object()  # no source gives a value for the argument
@@ -778,7 +778,7 @@ class Known:
         if kind == "array":
             wanted = max(schema.get("minItems", 1), 1)
             if wanted > _MOST_ITEMS:
-                raise ValueError(f"{name} wants at least {wanted:,} items")
+                raise ValueError(f"the argument {name} needs {wanted:,} items or more, too many to invent")
             return [self.value(tool, name, schema.get("items", {}), depth + 1)[0] for _ in range(wanted)], None
         if kind == "object":
             return {

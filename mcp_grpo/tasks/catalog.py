@@ -213,7 +213,7 @@ _WORLDWIDE = {
     "isbn": "isbn",
     "sku": "sku",
     "email": "email",
-}  # the same at every server
+}  # identifiers that mean the same at every server
 
 
 NAMES = {"name", "title", "label", "subject"}
@@ -420,8 +420,8 @@ class Changer(BaseModel):
     model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
-    takes: dict[str, Key] = Described(description="argument -> what it identifies; others are plain values")
-    arguments: list[str] = Described(description="all arguments that it is given, by path")
+    takes: dict[str, Key] = Described(description="argument -> what it identifies; other arguments are plain values")
+    arguments: list[str] = Described(description="paths of all arguments of its calls")
     choices: dict[str, list] = Described(
         default_factory=dict, description="argument -> values that it may be given, where its schema lists them"
     )
@@ -437,7 +437,7 @@ class Changer(BaseModel):
     )
     only: dict[str, dict[str, list]] = Described(
         default_factory=dict,
-        description="argument -> field of what it identifies -> the values with which the change works",
+        description="argument -> field of the thing that it identifies -> values with which the change works",
     )
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
@@ -487,7 +487,7 @@ class Catalog(BaseModel):
         yield from ((call, reader) for call in seen for reader in readers[call.server, call.tool])
 
     def feeds(self, reader: Reader) -> Iterator[tuple[Field, Reader, str]]:
-        """Yield the fields of a reader's thing that are arguments of other readers: the field, the reader, its
+        """Yield the fields of a reader's thing that other readers take as an argument: the field, the other reader, its
         argument."""
         for field in self.thing(reader.gives).fields:
             if field.path not in reader.shows:
@@ -729,7 +729,7 @@ def _links_of(reader: Reader, calls: list[Seen]) -> Iterator[Link]:
             and len(set(texts)) <= max(len(texts) // 2, 1)
         ]
         if len(ends) == 2 and len(verbs) == 1:
-            first = set(words_of(ends[1])) & {"from", "source", "subject", "head"}  # a record may name the object first
+            first = set(words_of(ends[1])) & {"from", "source", "subject", "head"}  # the object's field comes first
             subject, other = reversed(ends) if first else ends
             yield Link(
                 server=reader.server,
@@ -757,8 +757,8 @@ def _renamed(reader: Reader, noun: str) -> Reader:
 
 
 def _value_called(tool: mcp_types.Tool) -> str:
-    """Return what a tool's description calls the one value that it returns: the sum of two numbers, the year a book
-    appeared; empty if it does not name it."""
+    """Return the name that a tool's description gives to the one value that the tool returns, such as sum (of two
+    numbers) or year (a book appeared); empty if the description does not name the value."""
     found = re.search(
         r"\bthe ((?:[a-z]+ ){0,2}?[a-z]+)(?= (?:of|for|a|an|the|that|which|in|at|to|between|from|when)\b|[.,;]|$)",
         (tool.description or "").lower(),
@@ -786,7 +786,7 @@ _SPELT_OUT = {
     "dob": "date of birth",
     "address 1": "street address",
     "address 2": "second line of the address",
-}  # labels that nobody uses in a sentence
+}  # names of fields that nobody uses in a sentence, and the labels for them
 
 
 def _is_person(values: list) -> bool:

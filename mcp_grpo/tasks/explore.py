@@ -229,8 +229,8 @@ class Explored:
         heart = (
             [
                 (
-                    f"{known} of {of} held-out answers are the most frequent one of training to the same question, so "
-                    "they can be known by heart."
+                    f"{known} of {of} held-out answers equal the most frequent training answer of the same chain, so a "
+                    "policy may know them by heart."
                 )
             ]
             if known
@@ -270,7 +270,7 @@ async def prove_mix(
 ) -> None:
     "Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole."
     over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed), len(kept) + wanted
-    while len(kept) < enough and (began := monotonic()) + longest < over:  # another eight would end in time, too
+    while len(kept) < enough and (began := monotonic()) + longest < over:  # the next eight would end in time too
         units = [unit for _ in range(8) if (unit := mix.next())]
         if not units:
             break
@@ -322,7 +322,7 @@ async def explore(
     for changer in catalog.changers:
         report = probe.reports[changer.server]
         if not report.candidates[changer.tool]:
-            report.dropped[changer.tool, "no wording says what its arguments hold"] += 1
+            report.dropped[changer.tool, "no wording states the arguments of a tool that changes something"] += 1
     split = split_questions(questions, share, seed)
     wanted = {
         "train": tasks,

@@ -100,7 +100,7 @@ def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d9e6a5b6
-_HOLDERS = {  # relation -> names of the person who has it to {x}
+_HOLDERS = {  # relation -> names of the person who has this relation to {x}
     "agent": (
         "whoever handles {x}",
         "the agent who handles {x}",
@@ -1202,7 +1202,7 @@ class Question:
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #ea773fd3
 def said_as(field: Field) -> str:
-    "Return a field's name in a sentence: `opened` is the opened date, `sold` the number sold."
+    "Return the name of a field for use in a sentence: `opened` becomes `opened date`, `sold` becomes `number sold`."
     if field.kind == "number" and (field.label in _PARTICIPLES or field.label.endswith("ed")):
         return f"number {field.label}"
     return (
@@ -1473,7 +1473,7 @@ class Grammar:
                     continue
                 asked = value if self.rng.random() < 0.5 else self.rng.choice(others)
                 if asked.casefold() in ("yes", "no", "true", "false"):
-                    continue  # these are answers, and no values to ask about
+                    continue  # no question should read: is it yes?
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
                 forms = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER
                 yield self.ask(
@@ -1643,7 +1643,7 @@ class Grammar:
                 )
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
-        "Yield questions that compare two things of one kind; none where one call can return both."
+        "Yield questions that compare two things of one kind; yield none if one call can return both."
         if any(path.endswith("[]") for path in x.reader.takes):
             return
         thing = self.catalog.thing(x.reader.gives)
@@ -1652,7 +1652,7 @@ class Grammar:
         first, second = (
             self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
             for phrase in (x, y)
-        )  # names that can share a verb
+        )  # names that fit into the wordings for two things
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         if x.record == y.record:
             return  # one thing, named in two ways

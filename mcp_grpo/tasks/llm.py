@@ -156,7 +156,7 @@ async def propose(
             return None
         why = "it needs more calls than were allowed" if len(found.calls) > wanted.max_turns else ""
         if any(call.tool.rpartition(".")[2] in withheld for call in found.calls):
-            why = "it may change what lies behind a server: say isolation in its entry"
+            why = "it may change data behind a server: set isolation in the server's entry"
         if why:
             dropped[why] += 1
             examples_of.setdefault(why, found.question)

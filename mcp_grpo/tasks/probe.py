@@ -70,7 +70,7 @@ class Report:
     cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results cut for the policy
     pairs: tuple[list, list] = dataclasses.field(
         default_factory=lambda: ([], [])
-    )  # pairs of tools that feed each other: used by a task, not used
+    )  # pairs of tools, the first of which returns an argument of the second: used by a task, not used
     tasks: int = 0
 
     def why_unused(self, tool: str) -> str:
@@ -79,24 +79,24 @@ class Report:
         if reasons:
             return reasons.most_common(1)[0][0]
         if self.cut[tool] * 2 > self.worked[tool]:
-            return "its results are longer than the policy sees (max_result_chars in the server's entry)"
+            return "its results are longer than the part that the policy sees (max_result_chars in the server's entry)"
         return (
             f"there were enough tasks without its {self.candidates[tool]} questions"
             if self.candidates[tool]
-            else "its results say nothing that can be asked for"
+            else "its results hold nothing that a question can ask for"
         )
 
     def __str__(self) -> str:
         lines = [f"{self.server}: {self.tasks} tasks from {self.calls.total()} calls of {len(self.calls)} tools"]
         for tool, n in self.calls.items():
             if not self.worked[tool]:
-                lines.append(f"  {tool} never worked in {n} calls: {self.errors.get(tool, '')[:160]}")
+                lines.append(f"  {tool} failed in all {n} calls; last error: {self.errors.get(tool, '')[:160]}")
             elif not self.used[tool]:
                 lines.append(f"  {tool} worked, but no task needs it: {self.why_unused(tool)}")
         lines += [f"  {tool} was not called: {why}" for tool, why in self.left_out.items()]
         if self.pairs[1]:
             lines.append(
-                "  pairs of tools that feed each other and that no task uses: "
+                "  pairs of tools (the first returns an argument of the second) that no task uses: "
                 + ", ".join(f"{a} > {b}" for a, b in self.pairs[1])
             )
         reasons = Counter()
@@ -254,8 +254,8 @@ class Probe:
             allowed = own or name in self.allow or f"{server}.{name}" in self.allow
             if not allowed and (why := doubt_reading(tool, listed.values(), server)):
                 self.reports[server].left_out[name] = (
-                    f"it may change what lies behind the server ({why}): --allow {name} if it may be called, or "
-                    "say isolation in the server's entry if each episode has a state of its own"
+                    f"it may change data behind the server ({why}): set --allow {name} if it may be called, or set "
+                    "isolation in the server's entry if each episode has a state of its own"
                 )
                 continue
             try:
@@ -470,7 +470,7 @@ class Probe:
                 tool, shown_by = self.tools[server][name], f"{server}.{check['tool']}"
                 self.changers.append(self.changer(server, tool, values, identifiers, shown_by))
             elif self.reports[server].worked[name]:
-                self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
+                self.reports[server].dropped[name, "no reading tool showed the change that a tool made"] += 1
 
     def conditions(self, tries: list[tuple[dict, dict | None]], takes: dict[str, Key]) -> dict[str, dict[str, list]]:
         """Return the condition that separates the things with which a change succeeded from those with which it failed:
@@ -630,7 +630,7 @@ class Probe:
         return best
 
     async def content_before(self, lease: Lease, look: Seen) -> str | None:
-        "Return the result of a reading call before a change, from the probe if it is whole there. Return None on a fault."
+        "Return the result of a reading call before a change, from the probe if it is whole there; None on a fault."
         if look.content and look.whole:
             return look.content
         result = await lease.call(look.server, look.tool, look.params)

@@ -54,17 +54,17 @@ def _what_failed(
 ) -> str:
     "Return the reason why an execution of a task's own calls does not prove it, or an empty string."
     if outcome.reward is None:
-        return "a server failed while it was executed"
+        return "a server failed during its execution"
     for event, call in zip(outcome.events, task.tool_sequence):
         if event.is_error != bool(call.get("expect_error")):
-            return "one of its calls is refused" if event.is_error else "a call that should be refused works"
+            return "one of its calls is refused" if event.is_error else "a call that should be refused succeeds"
     results = " ".join(readable(event.content) for event in outcome.events)
     facts = list(task.final_reference.get("facts", {}).values()) + [
         value for value in task.success.get("values", []) if not shows(task.question, value)
     ]
     if task.tool_sequence and not all(shows(results, fact) for fact in facts if isinstance(fact, (str, int, float))):
-        return "its results do not hold its facts"
-    return "" if outcome.reward == 1 else "its own calls and answer do not earn 1"
+        return "its results do not contain its facts"
+    return "" if outcome.reward == 1 else "its own calls and answer do not earn the reward 1"
 
 
 async def verify(
