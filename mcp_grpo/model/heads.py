@@ -49,7 +49,7 @@ class Head:
 
     def to(
         self,
-        dtype: torch.dtype,  # of the product
+        dtype: torch.dtype,  # precision of the product
     ) -> "Head":
         "Convert matrix and bias."
         return replace(self, weight=self.weight.to(dtype), bias=None if self.bias is None else self.bias.to(dtype))

@@ -118,8 +118,8 @@ class Probe:
 
     prompts: list[list[int]]
     tokens: list[list[int]]  # [prompts, likely tokens]
-    logprobs: list[list[float]]  # of these tokens under the published weights
-    before: list[list[float]] | None = None  # under the previously published weights; None the first time
+    logprobs: list[list[float]]  # logprobs of these tokens under the published weights
+    before: list[list[float]] | None = None  # logprobs under the previously published weights; None the first time
 
 
 @dataclass
@@ -130,14 +130,14 @@ class Weights:
     kind: Literal[
         "shared", "lora", "full"
     ]  # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
-    tensors: dict[str, Tensor] | None = None  # by name; None if shared
+    tensors: dict[str, Tensor] | None = None  # name -> tensor; None if shared
     probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
 
 # %% ../../nbs/06_model/01_policy.ipynb #2801d258
 def copy_in(
-    model: nn.Module,  # any
+    model: nn.Module,  # any torch module
     dtype: torch.dtype,  # precision of the copy's weights
-    device: torch.device,  # of the copy
+    device: torch.device,  # device of the copy
 ) -> nn.Module:  # without gradients
     """Copy a model, with its parameters in another precision. Its buffers keep their precision, because a rounded
     rotary frequency is far off after a thousand positions."""
@@ -153,13 +153,13 @@ class Policy:
     def __init__(
         self,
         model: nn.Module,  # a causal language model, or a peft model around one
-        tokenizer=None,  # a Hugging Face tokenizer; not needed to learn
-        name: str = "",  # for logs and manifests
+        tokenizer=None,  # a Hugging Face tokenizer; the learner needs none
+        name: str = "",  # name of the model in logs and manifests
     ):
         self.model, self.tokenizer, self.name = model, tokenizer, name
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # number of updates so far; the learner increases it
-        self.sampler = model  # what an engine of this process samples from; see `sample_in`
+        self.sampler = model  # the model that an engine of this process samples from; see `sample_in`
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] per prompt
         _refuse(unsupported_head(self.causal))
 
@@ -210,13 +210,13 @@ class Policy:
     def run(
         self,
         compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
-    ) -> tuple[Tensor, ...]:  # what it returned
+    ) -> tuple[Tensor, ...]:  # the result of `compute`
         "Call `compute` with the causal model; sharded weights are gathered during the call."
         return compute(self.causal)
 
     def sample_in(
         self,
-        dtype: torch.dtype,  # of the weights
+        dtype: torch.dtype,  # precision of the copy's weights
     ):
         "Let engines sample from a copy of the model in another precision, which `publish` refreshes."
         self.sampler = copy_in(self.model, dtype, self.device)
@@ -238,7 +238,7 @@ class Policy:
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # from `tensors`
+        tensors: dict[str, Tensor],  # result of `tensors`
     ):
         """Copy trained weights in place, so that an engine that shares the model gets them too. Raises `PolicyError` if
         they do not fit the model."""
@@ -255,7 +255,7 @@ class Policy:
 
     def read(
         self,
-        names: Collection[str],  # of trained weights
+        names: Collection[str],  # names of trained weights
     ) -> dict[str, Tensor]:
         "Return these weights as a forward pass uses them. With several processes, each returns its share."
         return {name: p.detach() for name, p in self.trainable().items() if name in names}
@@ -328,9 +328,9 @@ class Policy:
 
     def publish(
         self,
-        shared: bool = True,  # for an engine that samples from this model object
+        shared: bool = True,  # whether the engine samples from this model object
         prompts: list[list[int]]
-        | None = None,  # of a probe, with which an engine with a copy proves that it serves these weights
+        | None = None,  # prompts of a probe, which proves that an engine with a copy serves these weights
     ) -> Weights:
         "Return the current weights for an engine."
         if shared:
@@ -445,7 +445,7 @@ class Plan:
     "How a run's model is loaded and spread over processes."
 
     device: str  # cpu | cuda | mps
-    dtype: str  # of the weights
+    dtype: str  # precision of the weights
     quantization: str = "none"  # none | nf4
     processes: int = 0  # DeepSpeed workers; 0: everything runs in one process
     notes: tuple[str, ...] = ()  # how `auto` was resolved, for the log
@@ -463,7 +463,7 @@ def find_model(
 @contextmanager
 def loading(
     name: str,  # the model's, as configured
-) -> Iterator[str]:  # what `from_pretrained` takes
+) -> Iterator[str]:  # the argument of `from_pretrained`
     "Turn any error that a loading library raises inside this context into a `PolicyError`."
     try:
         yield find_model(name)
@@ -509,7 +509,7 @@ def adapt(
 
 def open_policy(
     cfg: Config,  # section `model`
-    plan: Plan,  # for this machine
+    plan: Plan,  # plan for this machine
 ) -> Policy:
     "Load the configured model, to train all its weights or a LoRA adapter."
     m, options = cfg.model, {}

@@ -71,7 +71,7 @@ class Reference:
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # from `tensors`, of all processes
+        tensors: dict[str, Tensor],  # results of `tensors`, joined over all processes
     ):
         "Copy tensors into the kept weights. Raises `PolicyError` if they do not fit the model."
         self.policy.check_shapes(

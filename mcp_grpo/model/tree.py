@@ -81,7 +81,7 @@ class Chunk:
     def __init__(
         self,
         start: int,  # where the first stretch begins in the flat row; the others follow
-        lengths: list[int],  # of the stretches, longest first
+        lengths: list[int],  # lengths of the stretches, longest first
         seen: Tensor,  # int64 [ancestors' tokens]: where they are in the flat row, in the order of their positions
         device: torch.device | str = "cpu",
     ):
@@ -101,7 +101,7 @@ class Chunk:
 
     def mask(
         self,
-        window: Window | None,  # of the layer
+        window: Window | None,  # window of the layer
     ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
         "Return the mask of a layer."
         if window is None:
@@ -140,7 +140,7 @@ class PrefixTree:
         self,
         ids: list[list[int]],  # tokens of each row
         sampled: list[list[int]],  # 1 where the policy produced the token; as long as `ids`
-        device: torch.device | str = "cpu",  # the model's
+        device: torch.device | str = "cpu",  # device of the model
     ):
         rows = [fed_tokens(i, s) for i, s in zip(ids, sampled)]
         stretches, last = _find_stretches(rows)
@@ -177,7 +177,7 @@ class PrefixTree:
 
     def block_mask(
         self,
-        window: Window | None,  # of the layer
+        window: Window | None,  # window of the layer
     ) -> BlockMask:
         "Return FlexAttention's mask: a token sees the earlier tokens of its stretch and of that stretch's ancestors."
         stretch, until, position = self.stretch, self.until, self.position_ids[0]

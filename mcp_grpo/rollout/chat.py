@@ -149,7 +149,7 @@ def _marked(value: Any, begin: str, end: str) -> Any:
 
 
 def skeleton(
-    roles: tuple[str, ...],  # of the messages
+    roles: tuple[str, ...],  # roles of the messages
     calls: bool = False,  # whether the assistant's turn holds a call for each tool result
 ) -> list[dict]:
     "Return messages with placeholders as contents. Tool results name their calls, as some templates require."
@@ -169,9 +169,9 @@ def skeleton(
 
 def render(
     tokenizer: Any,  # any Hugging Face tokenizer with a chat template
-    messages: list[dict],  # from `skeleton`
+    messages: list[dict],  # result of `skeleton`
     tools: list[dict] | None = None,  # as JSON schemas
-    **options,  # for the template
+    **options,  # variables of the template
 ) -> list[str | Slot | Data]:
     "Render a conversation as pieces: the template's own text, slots for contents, and texts of the tools."
     text, n = json.dumps(tools, ensure_ascii=False), 0
@@ -220,7 +220,7 @@ class Template:
     def __init__(
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
-        **options,  # for the template, e.g. enable_thinking=False
+        **options,  # variables of the template, e.g. enable_thinking=False
     ):
         if not getattr(tokenizer, "chat_template", None):
             raise ChatError(
@@ -411,8 +411,8 @@ class Chat:
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
         tools_as: str = "auto",  # template, compact, prompt or auto, as in `rollout.tools_as`
-        form: str = "auto",  # of the policy's calls: one of FORMS, or auto: the form of its template
-        **options,  # for the template, e.g. enable_thinking=False
+        form: str = "auto",  # form of the policy's calls: one of FORMS, or auto for the form of its template
+        **options,  # variables of the template, e.g. enable_thinking=False
     ):
         self.template, self.tokenizer, self.tools_as = Template(tokenizer, **options), tokenizer, tools_as
         self.added, self.text_ids = self.template.added, self.template.text_ids
@@ -471,7 +471,7 @@ class Chat:
 
     def parse(
         self,
-        ids: list[int],  # of a turn, as sampled
+        ids: list[int],  # ids of a turn, as sampled
         truncated: bool = False,  # whether a token limit cut it off
     ) -> Action:
         "Read the turn that the policy sampled. Never raises."
@@ -497,7 +497,7 @@ class Chat:
 
 def open_chat(
     cfg: Config,  # its section `rollout` is used
-    tokenizer: Any,  # the policy's
+    tokenizer: Any,  # tokenizer of the policy
 ) -> Chat:
     "Return the configured chat of a run."
     rollout = cfg.rollout

@@ -87,7 +87,7 @@ class Batch:
     rows: np.ndarray | None  # [k] the row of the logits for each; None if k = m
     temperature: np.ndarray  # [k] float32
     uniforms: np.ndarray  # [k] float64 in [0, 1)
-    groups: PrefixGroups | None = None  # of the decoding slots
+    groups: PrefixGroups | None = None  # common prefixes of the decoding slots
     penalty: np.ndarray | None = None  # [k] float32 repetition penalties; None if all are 1
     history: np.ndarray | None = None  # [k, longest] the tokens that are penalised
 
@@ -144,7 +144,7 @@ class Request:
     def __init__(self, prompt: list[int], sampling: Sampling, key: Key, future: asyncio.Future | None = None):
         self.prompt, self.sampling, self.key, self.future = np.asarray(prompt, np.int64), sampling, key, future
         self.episode, self.cancelled = key[:-1], False
-        self.version = 0  # of the weights when it was admitted
+        self.version = 0  # version of the weights when the request was admitted
 
 
 class Scheduler:
@@ -161,7 +161,7 @@ class Scheduler:
     ):
         self.cache, self.max_slots, self.chunk, self.stats = cache, max_slots, chunk, stats or EngineStats()
         self.table, self.clock = SlotTable(max_slots, max_tokens), 0
-        self.active: dict[Key, Request] = {}  # by episode: the turns being sampled
+        self.active: dict[Key, Request] = {}  # episode -> its turn that is being sampled
         self.stop_rows: dict[tuple[int, ...], int] = {}  # stop ids -> row of `stops`
         self.stops = np.zeros((0, vocab), bool)  # [rows, vocab] whether a token ends the turn
         self.prefix_key, self.prefix = None, None  # the last common prefixes, kept for the next pass
@@ -388,7 +388,7 @@ class HFEngine:
         cache = KVCache(config, self.model.dtype, self.model.device)
         self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters, self.max_tokens)
         self.runner = ModelRunner(self.model, cache)
-        self.pending: set[Request] = set()  # all requests without a completion
+        self.pending: set[Request] = set()  # all requests that have no completion yet
         self.waiting: list[Request] = []  # pending requests without a slot
         self.released: list[Key] = []  # episodes that are over, to be freed in the next round
 

@@ -51,7 +51,7 @@ _PLAIN = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }  # the plain distribution, up to the temperature
-_SECONDS = 600.0  # for a whole request; a turn may wait in a server's queue
+_SECONDS = 600.0  # limit for a whole request, which may wait in a server's queue
 _WAIT = httpx2.Timeout(_SECONDS, connect=10.0)
 _IDLE = 2.0  # seconds; an idle connection is kept for the next request; `vllm serve` closes it after 5
 _BROKEN = (
@@ -180,9 +180,9 @@ class RemoteEngine:
         self,
         endpoints: list[str],  # addresses of the servers
         peft: dict | None = None,  # configuration of the adapter to come; None: all weights are trained
-        dtype: str = "float32",  # of the servers' computation
-        max_tokens: int = 512,  # of an episode
-        folder: str | Path = "",  # for weights, under the same path on the servers; empty: a temporary one
+        dtype: str = "float32",  # precision of the servers' computation
+        max_tokens: int = 512,  # most tokens of an episode
+        folder: str | Path = "",  # folder for weights, with the same path on the servers; empty: a temporary folder
         seed: int = 0,
     ):
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in endpoints]
@@ -194,7 +194,7 @@ class RemoteEngine:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
-        self.home: dict[Key, Server] = {}  # by episode: the server that holds its keys and values
+        self.home: dict[Key, Server] = {}  # episode -> the server that holds its keys and values
         self.running, self.busy_since = 0, 0.0  # number of running turns; time since when there are any
         self.client, self.loop = None, None
         run_sync(self.look)

@@ -32,7 +32,7 @@ class Feed:
     groups: "PrefixGroups | None" = None  # set if reading a common prefix once is faster
     masks: dict[tuple, torch.Tensor] = field(
         default_factory=dict
-    )  # of pieces and of decoding rows, by window; made by the first layer that needs them
+    )  # masks of pieces and of decoding rows, by window; made by the first layer that needs them
 
     def decode_mask(self, window: Window | None) -> torch.Tensor:  # [rows, 1, 1, length]
         "Return the mask of the decoding rows in a layer with this window."
@@ -72,7 +72,7 @@ def make_feed(
     slots: np.ndarray,  # slots to feed; those with one token first, ascending
     begin: np.ndarray,  # first position to feed, one per slot
     end: np.ndarray,  # one past the last position to feed
-    device: torch.device | str = "cpu",  # the model's
+    device: torch.device | str = "cpu",  # device of the model
 ) -> Feed:
     "Lay out the new tokens of `slots` in one flat row."
 
@@ -108,7 +108,7 @@ def decode_attention(
     values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
     scale: float,
-    window: Window | None = None,  # of the layer
+    window: Window | None = None,  # window of the layer
 ) -> torch.Tensor:  # [n, heads, dim]
     "Compute attention of the rows that feed one token, over the cached tokens of their slots."
     (n, heads, dim), kv = query.shape, keys.shape[1]
@@ -224,8 +224,8 @@ class KVCache(Cache):
     def __init__(
         self,
         config,  # configuration of the text model: number of layers and heads, and the width of a head
-        dtype: torch.dtype = torch.float32,  # the model's
-        device: torch.device | str = "cpu",  # the model's
+        dtype: torch.dtype = torch.float32,  # precision of the model
+        device: torch.device | str = "cpu",  # device of the model
     ):
         super().__init__(layers=[])
         heads = config.num_attention_heads
@@ -271,7 +271,7 @@ class KVCache(Cache):
 def slots_within(
     room: float,  # memory in bytes
     config,  # configuration of the text model
-    dtype: torch.dtype,  # the model's
+    dtype: torch.dtype,  # precision of the model
     max_tokens: int,  # most tokens of an episode
 ) -> int:  # at least 1
     "Return how many slots fit into the memory; while the cache grows, it takes 1.5 times its size."
@@ -305,8 +305,8 @@ class SlotTable:
         max_tokens: int = 4096,  # limit of the tokens per slot
     ):
         self.n, self.slots, self.capacity, self.most = 0, 0, 0, (max_slots, max_tokens)
-        self.episodes: list[Key] = []  # by slot
-        self.slot_of: dict[Key, int] = {}  # by episode
+        self.episodes: list[Key] = []  # slot -> episode
+        self.slot_of: dict[Key, int] = {}  # episode -> slot
         for name, dtype in self.TOKEN_FIELDS.items():
             setattr(self, name, np.zeros((0, 0), dtype))
         for name, dtype in self.SLOT_FIELDS.items():

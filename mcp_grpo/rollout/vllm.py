@@ -139,8 +139,8 @@ class _Turn:
     "A turn that is being sampled, or a command that is running."
 
     future: asyncio.Future
-    loop: asyncio.AbstractEventLoop  # of the caller
-    version: int  # of the weights that sample it
+    loop: asyncio.AbstractEventLoop  # event loop of the caller
+    version: int  # version of the weights that sample the turn
 
     def settle(self, result: Completion | Exception) -> None:
         "Wake the caller, from another thread."
@@ -173,9 +173,9 @@ class VLLMEngine:
         self,
         model: str,  # folder or name of the weights to begin with
         peft: dict | None = None,  # configuration of the adapter to come; None: all weights are trained
-        dtype: str = "float32",  # of weights, keys and values
-        max_tokens: int = 512,  # of an episode
-        max_episodes: int = 256,  # decoded at once
+        dtype: str = "float32",  # precision of weights, keys and values
+        max_tokens: int = 512,  # most tokens of an episode
+        max_episodes: int = 256,  # most episodes decoded at once
         memory: float = 0.4,  # share of the GPU's memory to use; on a CPU, share of 4 GiB for keys and values
         seed: int = 0,
     ):

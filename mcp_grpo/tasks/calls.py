@@ -194,7 +194,7 @@ def _doubt_sentence(sentence: str) -> str:
         before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else "of"
         listed = (
             before in ("and", "or") and i > 1 and after in ("of", "for", "in", "with", "by", "and", "or", "from")
-        )  # as in: subject, sender and label of a message
+        )  # a list of nouns, as in: subject, sender and label of a message
         deed = not listed and (
             not i or before in ("and", "or", "then", "also", "to", "will", "may", "can", "by", "not", "else")
         )

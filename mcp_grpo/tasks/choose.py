@@ -67,7 +67,8 @@ class Mix:
         for unit in rng.sample(units, len(units)):
             self.waiting[calls_of(unit[0])][unit[0].kind][unit[0].chain].append(unit)
         self.wanted = wanted  # number of questions to draw
-        self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()  # by calls; by calls and kind; by chain
+        # numbers of drawn questions: by calls; by calls and kind; by chain
+        self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()
 
     @property
     def more(self) -> int:
@@ -171,7 +172,7 @@ def split_questions(
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #e7801798
 def divide_tasks(
-    tasks: list[Task],  # of one source, such as a language model's proposals
+    tasks: list[Task],  # tasks of one source, such as a language model's proposals
     share: float = 0.2,  # approximate fraction to hold out
     seed: int = 0,
 ) -> tuple[list[Task], list[Task], str]:  # training, held out, a note if they share entities

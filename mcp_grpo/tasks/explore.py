@@ -290,7 +290,7 @@ async def prove_mix(
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
 async def explore(
-    pool: Pool,  # open on this event loop
+    pool: Pool,  # opened on this event loop
     servers: list[str] | None = None,  # servers of the pool; None: all
     seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
     tasks: int = 240,  # most training tasks
@@ -371,7 +371,7 @@ def _arguments_in(schema: Any) -> Iterator[str]:
 
 
 async def _check_names(
-    pool: Pool,  # open on this event loop
+    pool: Pool,  # opened on this event loop
     servers: list[str],
     seeds: dict[str, list],
     allow: set[str],  # tool, or server.tool
@@ -468,7 +468,7 @@ def _write_found(found: Explored, servers: list[str], folder: Path, say: Callabl
 def explore_sync(
     pool: Pool,  # opened with `open()`
     servers: list[str] | None = None,
-    **settings,  # of `explore`
+    **settings,  # other parameters of `explore`
 ) -> Explored:
     "Run `explore` for a pool that was opened with `open()`."
 

@@ -430,7 +430,7 @@ class Plan:
     "The content of one task."
 
     question: str
-    calls: list[dict]  # as in `tool_sequence`
+    calls: list[dict]  # in the format of a task's `tool_sequence`
     values: list[str] | None  # of the answer; None: there is no answer, or the server's state decides
     facts: dict[str, str]  # name -> value that the calls return
     words: tuple[str, ...] = ()
@@ -1313,7 +1313,7 @@ def write_splits(
     each: int = 16,  # training tasks, or pairs, per family
     held_out: int = 6,  # validation tasks, or pairs, per family
     renamed: float = 0.34,  # fraction of the training tasks with invented names of tools and arguments
-    families: list[str] | None = None,  # of this notebook and of `tasks.rules`; None: all
+    families: list[str] | None = None,  # names of families, of this notebook and of `tasks.rules`; None: all
     seed: int = 0,
 ) -> tuple[list[Task], list[Task]]:  # training; held out, in thirds: as in training, renamed, reworded
     "Write candidates for a training and a validation file."

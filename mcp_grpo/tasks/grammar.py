@@ -35,7 +35,7 @@ class Step:
 class Phrase:
     "A thing that a question is about: its names, and the calls that lead to its record."
 
-    texts: tuple[str, ...]  # its names
+    texts: tuple[str, ...]  # names of the thing, for use in a question
     steps: tuple[Step, ...]
     record: dict = dataclasses.field(hash=False)
     reader: Reader = dataclasses.field(hash=False)
@@ -1087,7 +1087,7 @@ _ABSENT = {
         "storage place",
         "insurance number",
     ),
-}  # by whether the thing is a person
+}  # key: whether the thing is a person
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #6283f13e
 SETTING = (
@@ -1219,7 +1219,7 @@ _FRAMES = (
     "I need to know: {q}",
     "Please look it up: {q}",
     "{q} Please check.",
-)  # around a complete question
+)  # sentences around a complete question {q}
 
 
 def _spoken_as_verb(field: Field) -> bool:
@@ -1333,7 +1333,7 @@ class Grammar:
             if not is_fact(field.path, value) or text in shown or str(value) in self.secret:
                 continue
             if len(text) > 3 and any(text in stated.casefold() for stated in phrase.stated):
-                continue  # a part of a stated value, such as the name in an address
+                continue  # the value is part of a stated value, such as the name in an email address
             found.append(field)
         return found
 

@@ -119,7 +119,7 @@ def _proposal_messages(
 
 # %% ../../nbs/05_tasks/11_llm.ipynb #d92f23a1
 async def propose(
-    pool: Pool,  # open on this event loop
+    pool: Pool,  # opened on this event loop
     endpoint: Endpoint,
     wanted: Wishes,
     examples: dict[str, str] | None = None,  # a call as text -> its result

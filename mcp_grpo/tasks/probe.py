@@ -67,7 +67,7 @@ class Report:
     used: Counter = dataclasses.field(default_factory=Counter)  # tool -> tasks that need it
     candidates: Counter = dataclasses.field(default_factory=Counter)  # tool -> questions that need it
     dropped: Counter = dataclasses.field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
-    cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results cut for the policy
+    cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results that the policy sees only in part
     pairs: tuple[list, list] = dataclasses.field(
         default_factory=lambda: ([], [])
     )  # pairs of tools, the first of which returns an argument of the second: used by a task, not used
@@ -224,7 +224,7 @@ class Probe:
 
     def __init__(
         self,
-        pool: Pool,  # open on this event loop
+        pool: Pool,  # opened on this event loop
         servers: list[str],
         seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
         seed: int = 0,

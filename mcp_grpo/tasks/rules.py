@@ -245,7 +245,7 @@ class Fact:
     kind: str  # a key of _PHRASES
     symbol: str
     value: str | None  # None: no tool returns it
-    day: str = ""  # for "close"
+    day: str = ""  # ISO date, only for the kind "close"
 
     def params(self, card: ToolCard) -> dict:
         "Return the arguments with which the card's tool returns this fact."
@@ -261,7 +261,7 @@ def _true_value(
     world: World,
     kind: str,  # a key of _PHRASES
     symbol: str,
-    day: str = "",  # for "close"
+    day: str = "",  # ISO date, only for the kind "close"
 ) -> str | None:  # None: it has no value
     "Return the world's value of a fact, printed as JSON prints it."
     if kind == "close":
@@ -294,8 +294,8 @@ class Maker:
 
     def fact(
         self,
-        kind: str = "",  # a key of _PHRASES; a random one when empty
-        company: Company | None = None,  # of the split; a random one when None
+        kind: str = "",  # a key of _PHRASES; empty: a random one
+        company: Company | None = None,  # a company of the split; None: a random one
     ) -> Fact:
         "Draw a fact that has a value."
         while True:
@@ -502,7 +502,7 @@ def say(make: Maker) -> Draft:
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8e2e4a3
-FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # and "unanswerable", in pairs
+FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # without "unanswerable"
 
 
 _DRILLS = {"find_symbol": find_symbol, "say": say}
@@ -602,7 +602,7 @@ _SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswera
 def first_tasks(
     tasks: list[Task],
     counts: dict[str, int],  # family -> number of tasks; "unanswerable" counts pairs
-) -> list[Task]:  # by id
+) -> list[Task]:  # sorted by id
     "Return the first tasks of each family by their numbers; pairs stay together."
 
     def by_number(task: Task) -> tuple[str, str]:

@@ -137,7 +137,7 @@ async def _with_answer(task: Task, pool: Pool) -> Task:
 
 async def made_tasks(
     rows: list[dict],  # in SkyRL's format, references allowed
-    pool: Pool,  # open on this event loop
+    pool: Pool,  # opened on this event loop
     names: dict[str, str] | None = None,  # server's name in the rows -> its name in the pool
     at_once: int = 8,  # rows completed at the same time
 ) -> Verified:

@@ -50,7 +50,7 @@ def same_task(task: Task) -> str:
 # %% ../../nbs/05_tasks/08_verify.ipynb #270b801c
 def _what_failed(
     task: Task,
-    outcome: Outcome,  # of the oracle
+    outcome: Outcome,  # outcome of the oracle's episode
 ) -> str:
     "Return the reason why an execution of a task's own calls does not prove it, or an empty string."
     if outcome.reward is None:
@@ -69,7 +69,7 @@ def _what_failed(
 
 async def verify(
     task: Task,
-    pool: Pool,  # holds its servers; open on this event loop
+    pool: Pool,  # holds the task's servers; opened on this event loop
 ) -> str:  # empty if the task passes
     "Return the reason for rejecting a candidate, or an empty string."
     if _told_beforehand(task):
@@ -103,7 +103,7 @@ class Verified:
 
 async def verify_all(
     candidates: list[Task],
-    pool: Pool,  # open on this event loop
+    pool: Pool,  # opened on this event loop
     at_once: int = 32,  # candidates verified at the same time
 ) -> Verified:
     "Verify candidates; a pair is kept or dropped as a whole."
