@@ -29,7 +29,7 @@ def partial_attention(
     if getattr(config, "sliding_window", None) and getattr(config, "attention_chunk_size", None):
         return "it has both a sliding window and chunks"
     if getattr(config, "use_bidirectional_attention", None) in (True, "all"):
-        return "its tokens see later ones"
+        return "its tokens see later tokens"
     if getattr(config, "attn_temperature_tuning", None):
         return "it scales its attention by a token's place in the row"
     if getattr(config, "attn_logit_softcapping", None):
@@ -90,7 +90,7 @@ def plain_call(
         unsupported.append("dropout")
     if unsupported:
         raise ValueError(
-            f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which is left out here; "
+            f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which cannot be computed here; "
             "choose another model."
         )
 

@@ -26,8 +26,8 @@ def fed_tokens(
     ids: list[int],  # tokens of a trajectory, the last one sampled
     sampled: list[int],  # 1 where the policy produced the token
 ) -> list[int]:
-    """Return the tokens of a row that go through the network. Raises `ValueError` if none is sampled or the first one
-    is."""
+    """Return the tokens of a row that go through the network. Raises `ValueError` if no token is sampled, or if the
+    first one is sampled."""
     if not any(sampled):
         raise ValueError("A row without a sampled token has nothing to score: leave it out.")
     if sampled[0]:

@@ -120,7 +120,7 @@ class Server:
                 async with client.stream(method, self.url + path, **given) as answer:
                     return answer, await read_bounded(answer.aiter_bytes())
         except TimeoutError:
-            raise ServerError(f"{path} gave no whole answer within {seconds:g} s") from None
+            raise ServerError(f"{path} gave no complete answer within {seconds:g} s") from None
         except ValueError as error:
             raise ServerError(f"{path}: {error}") from None
 
@@ -425,8 +425,8 @@ def open_remote(
     cfg: Config,  # sections `model` and `rollout`
     policy: Policy,  # whose weights are handed over
 ) -> RemoteEngine:
-    """Open the engine for a run. Raises `ConfigError` if the configuration does not fit it, `EngineError` if no server
-    can be used."""
+    """Open the engine for a run. Raises `ConfigError` if the engine cannot run with this configuration, `EngineError`
+    if no server can be used."""
     if reason := unsupported_reason(cfg, policy.plan, Machine.here()):
         raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}.")
     return RemoteEngine(

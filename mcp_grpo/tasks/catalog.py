@@ -442,7 +442,7 @@ class Changer(BaseModel):
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
     def fits(self, argument: str, record: dict) -> bool:
-        "Return whether a record says that the thing which an argument identifies can be changed."
+        "Return whether a thing can be changed, given its record and the argument that identifies it."
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5b42b8a3

@@ -98,7 +98,7 @@ def read_specs(
         raise TaskError(f"specifications {path} cannot be read: {error}") from None
     found = found.get("tasks") if isinstance(found, dict) else found
     if not isinstance(found, list) or not found:
-        raise TaskError(f"specifications {path} should hold a list of tasks, or one under the key tasks.")
+        raise TaskError(f"specifications {path} should hold a list of tasks, or an object with a list under tasks.")
     specs = []
     for i, spec in enumerate(found):
         try:
