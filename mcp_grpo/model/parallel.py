@@ -25,9 +25,9 @@ class World:
 
     def __init__(
         self,
-        rank: int = 0,  # of this process
+        rank: int = 0,  # rank of this process
         size: int = 1,  # number of processes
-        group=None,  # of torch.distributed, for values in main memory
+        group=None,  # group of torch.distributed that gathers values in main memory
     ):
         self.rank, self.size, self.group = rank, size, group
 
@@ -47,7 +47,7 @@ class World:
         self,
         value: Any,  # anything that can be pickled
     ) -> list[Any]:  # one value per rank, in order
-        "Collect a value from every rank; waits for all of them."
+        "Collect a value from every rank, and wait for all of them."
         if self.size == 1:
             return [value]
         from torch import distributed
@@ -69,7 +69,7 @@ class World:
 # %% ../../nbs/06_model/06_parallel.ipynb #3ffbd16f
 def read_deepspeed(
     cfg: Config,  # section `parallel`
-    plan: Plan,  # of this run
+    plan: Plan,  # plan of this run
 ) -> dict:
     """Return the DeepSpeed settings of a run. Raises `ConfigError` if the file is missing, `PolicyError` if it does not
     set ZeRO stage 3."""
@@ -112,8 +112,8 @@ class ShardedPolicy(Policy):
         policy: Policy,  # the same in every rank; its model is taken over
         world: World,
         device: str,  # cpu | cuda
-        settings: dict,  # of DeepSpeed
-        dtype: torch.dtype | None = None,  # of the copy that engines sample from; None: the model's
+        settings: dict,  # DeepSpeed's settings
+        dtype: torch.dtype | None = None,  # precision of the copy that engines sample from; None: the model's
     ):
         super().__init__(policy.model, policy.tokenizer, policy.name)
         self.world, self.settings, self.engine = world, settings, None
@@ -138,10 +138,10 @@ class ShardedPolicy(Policy):
         from deepspeed.runtime.zero import register_external_parameter
 
         if self._device.type == "cpu":
-            # it would be compiled first, and gloo does the same
+            # this operation would have to be compiled first, and gloo does the same
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         else:
-            torch.backends.cuda.enable_cudnn_sdp(False)  # see `open_policy`
+            torch.backends.cuda.enable_cudnn_sdp(False)  # for the reason given in `open_policy`
         whole = _Whole(self.causal)
         deepspeed.init_distributed(
             auto_mpi_discovery=False, verbose=False
@@ -154,14 +154,14 @@ class ShardedPolicy(Policy):
     def run(
         self,
         compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
-    ) -> tuple[Tensor, ...]:  # what it returned
+    ) -> tuple[Tensor, ...]:  # the result of `compute`
         """Call `compute` with the causal model, whose weights are gathered during the call; all ranks must call it
         equally often."""
         return self.engine(compute)
 
     def backward(
         self,
-        loss: Tensor,  # of one micro-batch; the losses of all ranks are added
+        loss: Tensor,  # loss of one micro-batch; the losses of all ranks are added
         last: bool,  # whether an update follows
     ):
         "Add the gradient of a loss."
@@ -169,13 +169,13 @@ class ShardedPolicy(Policy):
         self.engine.backward(loss * self.world.size)  # DeepSpeed takes the mean over ranks
 
     def step(self) -> float:  # the norm of the gradient before clipping; not finite if the step was skipped
-        "Update the weights by the gradient of all ranks; if it is not finite, all ranks skip the step."
+        "Update the weights by the gradient of all ranks; if the gradient is not finite, all ranks skip the step."
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
 
     def whole(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield every trained parameter by name, gathered while the caller holds it; all ranks must iterate over all of
-        them."""
+        """Yield every trained parameter by name, gathered until the caller asks for the next one. All ranks must
+        iterate over all of them."""
         import deepspeed
 
         for name, p in self.trainable().items():
@@ -187,25 +187,25 @@ class ShardedPolicy(Policy):
         return set(list(self.trainable())[self.world.rank :: self.world.size])
 
     def tensors(self) -> dict[str, Tensor]:
-        "Return this rank's share of the trained weights, each gathered and in the optimizer's precision."
+        "Return this rank's share of the trained weights; each is gathered, and in the optimizer's precision."
         from deepspeed.utils import safe_get_full_fp32_param
 
         found, mine = {}, self.mine()
         for name, p in self.trainable().items():
-            value = safe_get_full_fp32_param(p)  # a collective
+            value = safe_get_full_fp32_param(p)  # all ranks have to take part in this call
             if name in mine:
                 found[name] = value.reshape(p.ds_shape).cpu()
         return found
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # of all ranks
+        tensors: dict[str, Tensor],  # results of `tensors`, joined over all ranks
     ):
         "Load trained weights. Raises `PolicyError` if they do not fit the model."
         from deepspeed.utils import safe_set_local_fp32_param
 
         if self.engine is None:
-            return super().load(tensors)  # not sharded yet
+            return super().load(tensors)  # the weights are not sharded yet
         self.check_shapes(tensors, self.shapes())
         for name, p in self.trainable().items():
             safe_set_local_fp32_param(p, self.part(p, tensors[name].to(self.device).float()))
@@ -214,7 +214,7 @@ class ShardedPolicy(Policy):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         "Return the whole shape of every trained weight."
         if self.engine is None:
-            return super().shapes()  # not sharded yet
+            return super().shapes()  # the weights are not sharded yet
         return {name: tuple(p.ds_shape) for name, p in self.trainable().items()}
 
     def parts(self) -> dict[str, Tensor]:
@@ -223,9 +223,9 @@ class ShardedPolicy(Policy):
 
     def read(
         self,
-        names: Collection[str],  # of trained weights
+        names: Collection[str],  # names of trained weights
     ) -> dict[str, Tensor]:
-        "Return this rank's share of these weights, each gathered, in the precision of a forward pass."
+        "Return this rank's share of these weights; each is gathered, and in the precision of a forward pass."
         mine = self.mine()
         return {name: p.detach().cpu().clone() for name, p in self.whole() if name in mine and name in names}
 
@@ -237,7 +237,7 @@ class ShardedPolicy(Policy):
         import deepspeed
 
         if self.engine is None:
-            return super().write(tensors)  # not sharded yet
+            return super().write(tensors)  # the weights are not sharded yet
         for name, p in self.trainable().items():
             if name in tensors:
                 with deepspeed.zero.GatheredParameters([p], modifier_rank=0), torch.no_grad():
@@ -246,7 +246,7 @@ class ShardedPolicy(Policy):
     def part(
         self,
         p: nn.Parameter,  # sharded
-        value: Tensor,  # of the parameter's whole shape
+        value: Tensor,  # tensor in the parameter's whole shape
     ) -> Tensor:  # flat
         """Return this rank's part of a whole tensor, divided as DeepSpeed does: equal parts, padded with zeros at the
         end."""
@@ -257,9 +257,9 @@ class ShardedPolicy(Policy):
 
     def publish(
         self,
-        shared: bool = True,  # for an engine that samples from this rank's copy
+        shared: bool = True,  # whether the engine samples from this rank's copy
         prompts: list[list[int]]
-        | None = None,  # of a probe; not used, because these engines sample from this rank's copy
+        | None = None,  # prompts of a probe; not used, because these engines sample from this rank's copy
     ) -> Weights:
         "Gather the weights into the copy that engines sample from."
         copies = dict(self.sampler.named_parameters())
@@ -277,8 +277,8 @@ class ShardedPolicy(Policy):
         self,
         folder: str | Path,  # created if missing
     ):
-        """Write an ordinary Hugging Face folder in the precision of the engines' copy; all ranks must call it, the
-        first writes."""
+        """Write an ordinary Hugging Face folder in the precision of the engines' copy. All ranks must call this; the
+        first rank writes."""
         self.publish()
         if self.world.rank:
             return
@@ -289,7 +289,7 @@ class ShardedPolicy(Policy):
 
 def open_sharded(
     cfg: Config,
-    plan: Plan,  # of this run, for this machine
+    plan: Plan,  # plan of this run, for this machine
     world: World,  # joined
 ) -> ShardedPolicy:
     "Load the model in every rank, ready to be sharded over them."

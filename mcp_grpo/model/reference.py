@@ -29,7 +29,7 @@ class Reference:
                 "model.weights to lora."
             )
         self.policy = policy
-        self.moves = kind == "ema"  # whether it is a moving average, which checkpoints must hold
+        self.moves = kind == "ema"  # whether the reference is a moving average, which checkpoints must hold
         copied = {} if kind == "adapter_off" or kind == "auto" and policy.lora else policy.parts()
         self.kept = {name: part.detach().clone() for name, part in copied.items() if "value_head." not in name}
 
@@ -45,7 +45,7 @@ class Reference:
                 kept.lerp_(parts[name], mix)
 
     def _swap(self):
-        "Swap the trained weights and the reference's without copying them."
+        "Swap the trained weights with the reference's, without copying."
         parts = self.policy.parts()
         for name, kept in self.kept.items():
             parts[name].data, self.kept[name] = kept, parts[name].data
@@ -64,14 +64,14 @@ class Reference:
             self._swap()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the kept weights by name, none without a copy; of several processes, each returns its share, and all
-        must call it."""
+        """Return the kept weights by name; an empty dict if there is no copy. With several processes, all must call
+        this, and each returns its share."""
         with self.swapped_in():
             return self.policy.read(self.kept)
 
     def load(
         self,
-        tensors: dict[str, Tensor],  # from `tensors`, of all processes
+        tensors: dict[str, Tensor],  # results of `tensors`, joined over all processes
     ):
         "Copy tensors into the kept weights. Raises `PolicyError` if they do not fit the model."
         self.policy.check_shapes(

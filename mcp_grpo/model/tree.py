@@ -26,8 +26,8 @@ def fed_tokens(
     ids: list[int],  # tokens of a trajectory, the last one sampled
     sampled: list[int],  # 1 where the policy produced the token
 ) -> list[int]:
-    """Return the tokens of a row that go through the network. Raises `ValueError` if none is sampled or the first one
-    is."""
+    """Return the tokens of a row that go through the network. Raises `ValueError` if no token is sampled, or if the
+    first one is sampled."""
     if not any(sampled):
         raise ValueError("A row without a sampled token has nothing to score: leave it out.")
     if sampled[0]:
@@ -41,22 +41,22 @@ _LEAST = 16  # smallest number of tokens for which different rows get a common s
 class Stretch(NamedTuple):
     "A piece of one or more rows that goes through the network once."
 
-    row: int  # one of those rows
+    row: int  # index of one of those rows
     begin: int  # where the piece begins in the row
-    end: int  # and ends, exclusive
-    parent: int  # number of the stretch before it; -1 if there is none
+    end: int  # where the piece ends in the row, exclusive
+    parent: int  # number of the parent stretch; -1 if there is none
 
 
 def _find_stretches(
     rows: list[list[int]],  # the fed tokens of each row
 ) -> tuple[
     list[Stretch], list[int]
-]:  # stretches, each followed by its descendants; of each row, the number of its last stretch
+]:  # stretches, each followed by its descendants; the number of each row's last stretch
     "Divide rows into the stretches of a radix tree."
     stretches, last = [], [-1] * len(rows)
     runs = [
         (sorted(range(len(rows)), key=rows.__getitem__), 0, -1)
-    ]  # sorted neighbours; how many of their tokens have a stretch; the last such stretch
+    ]  # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
     while runs:
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
@@ -81,7 +81,7 @@ class Chunk:
     def __init__(
         self,
         start: int,  # where the first stretch begins in the flat row; the others follow
-        lengths: list[int],  # of the stretches, longest first
+        lengths: list[int],  # lengths of the stretches, longest first
         seen: Tensor,  # int64 [ancestors' tokens]: where they are in the flat row, in the order of their positions
         device: torch.device | str = "cpu",
     ):
@@ -94,14 +94,14 @@ class Chunk:
     def _bias(
         self, device: torch.device | str
     ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        "Build the causal mask within a stretch; the ancestors are visible, their padding is not."
+        "Build the causal mask within a stretch; it shows the ancestors and hides their padding."
         ancestors = torch.zeros(self.width, self.shared, device=device)
         ancestors[:, len(self.seen) :] = float("-inf")
         return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
 
     def mask(
         self,
-        window: Window | None,  # of the layer
+        window: Window | None,  # window of the layer
     ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
         "Return the mask of a layer."
         if window is None:
@@ -140,7 +140,7 @@ class PrefixTree:
         self,
         ids: list[list[int]],  # tokens of each row
         sampled: list[list[int]],  # 1 where the policy produced the token; as long as `ids`
-        device: torch.device | str = "cpu",  # the model's
+        device: torch.device | str = "cpu",  # device of the model
     ):
         rows = [fed_tokens(i, s) for i, s in zip(ids, sampled)]
         stretches, last = _find_stretches(rows)
@@ -160,7 +160,7 @@ class PrefixTree:
                 flat += rows[row][begin:end]
                 where += range(begin, end)
                 owner += [n] * (end - begin)
-        self.places = [seen[n].tolist() for n in last]  # of each row: where its tokens are in the flat row
+        self.places = [seen[n].tolist() for n in last]  # per row: where its tokens are in the flat row
         self.ids, self.position_ids = torch.tensor([flat], device=device), torch.tensor([where], device=device)
         reads = [places[i - 1] for places, s in zip(self.places, sampled) for i, x in enumerate(s) if x]
         self.reads = torch.tensor(reads, device=device)
@@ -170,14 +170,14 @@ class PrefixTree:
             if (parent := stretches[n].parent) >= 0:
                 until[parent] = max(until[parent], until[n])
         self._block_masks: dict[Window | None, BlockMask] = {}
-        self.stretch = torch.tensor(owner, device=device)  # of each token: the number of its stretch
+        self.stretch = torch.tensor(owner, device=device)  # per token: the number of its stretch
         self.until = torch.tensor(
             [until[n] for n in owner], device=device
-        )  # of each token: its stretch's last descendant's number, plus one
+        )  # per token: the number of the last descendant of its stretch, plus one
 
     def block_mask(
         self,
-        window: Window | None,  # of the layer
+        window: Window | None,  # window of the layer
     ) -> BlockMask:
         "Return FlexAttention's mask: a token sees the earlier tokens of its stretch and of that stretch's ancestors."
         stretch, until, position = self.stretch, self.until, self.position_ids[0]

@@ -66,7 +66,7 @@ def _plain_twin(tokenizer: Any) -> Tokenizer:
 
 # %% ../../nbs/07_rollout/02_chat.ipynb #d4231c3c
 def _plain_ids(plain: Tokenizer, text: str, added: set[int]) -> list[int]:
-    "Encode `text` as plain text; no id is that of an added token."
+    "Encode `text` as plain text, without the id of any added token."
     ids = plain.encode(text, add_special_tokens=False).ids
     if added.isdisjoint(ids):
         return ids
@@ -76,12 +76,12 @@ def _plain_ids(plain: Tokenizer, text: str, added: set[int]) -> list[int]:
 class Slot(NamedTuple):
     "The place of a message's content."
 
-    message: int  # its index
+    message: int  # index of the message
     json: int = 0  # how many times the content is escaped as a JSON string
 
 
 class Data(str):
-    "A text of a tool's description: data, escaped as the template escapes it."
+    "A text of a tool's description, as the template has escaped it; encoded as data."
 
 
 _PLACES = re.compile(r'@@message-(\d+)-(\\*)"-goes-here@@')
@@ -149,10 +149,10 @@ def _marked(value: Any, begin: str, end: str) -> Any:
 
 
 def skeleton(
-    roles: tuple[str, ...],  # of the messages
-    calls: bool = False,  # the assistant's turn holds a call for each tool result
+    roles: tuple[str, ...],  # roles of the messages
+    calls: bool = False,  # whether the assistant's turn holds a call for each tool result
 ) -> list[dict]:
-    "Return messages with placeholders as contents. Results name calls, because some templates insist on it."
+    "Return messages with placeholders as contents. Tool results name their calls, as some templates require."
     messages = [{"role": role, "content": _place(i)} for i, role in enumerate(roles)]
     ids = {i: f"call{i:05}" for i, role in enumerate(roles) if role == "tool"}
     for i, id in ids.items():
@@ -169,9 +169,9 @@ def skeleton(
 
 def render(
     tokenizer: Any,  # any Hugging Face tokenizer with a chat template
-    messages: list[dict],  # from `skeleton`
+    messages: list[dict],  # result of `skeleton`
     tools: list[dict] | None = None,  # as JSON schemas
-    **options,  # for the template
+    **options,  # variables of the template
 ) -> list[str | Slot | Data]:
     "Render a conversation as pieces: the template's own text, slots for contents, and texts of the tools."
     text, n = json.dumps(tools, ensure_ascii=False), 0
@@ -220,7 +220,7 @@ class Template:
     def __init__(
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
-        **options,  # for the template, e.g. enable_thinking=False
+        **options,  # variables of the template, e.g. enable_thinking=False
     ):
         if not getattr(tokenizer, "chat_template", None):
             raise ChatError(
@@ -240,15 +240,15 @@ class Template:
         self.text_ids = lru_cache(4096)(lambda text: tuple(_plain_ids(self.plain, text, self.added)))
 
     def own_ids(self, text: str, continues: bool) -> tuple[int, ...]:
-        """Encode the template's own text; where it continues data, the text before its first marker gets no leading
-        space."""
+        """Encode the template's own text. If it follows data (`continues`), the text before its first marker gets no
+        leading space."""
         marker = self.markers.search(text)
         head = text[: marker.start() if marker else len(text)] if continues else ""
         return (*self.text_ids(head), *self.tokenizer.encode(text[len(head) :], add_special_tokens=False))
 
     def run_ids(self, pieces: list[str | Data], continues: bool) -> tuple[int, ...]:
-        """Encode consecutive pieces of own text and tool texts: together if no marker touches a tool's text, else one
-        by one."""
+        """Encode consecutive pieces: the template's own text and texts of tools. They are encoded together if no marker
+        overlaps a tool's text, and otherwise one by one."""
         ends = list(accumulate(map(len, pieces)))
         if not any(isinstance(piece, Data) for piece in pieces):
             return self.own_ids("".join(pieces), continues)
@@ -316,8 +316,8 @@ class Template:
             return self.encode(shifted)
 
     def after(self, roles: tuple[str, ...], calls: bool = False) -> list:
-        """Return the pieces from the end token of an assistant's turn, when messages of these roles follow; their
-        indices begin at 0."""
+        """Return the pieces from the end token of an assistant's turn on, if messages with these roles follow it; these
+        messages are numbered from 0."""
         pieces = self.render(("user", "assistant", *roles), calls, chat_template=self.source)
         last = max(n for n, piece in enumerate(pieces) if isinstance(piece, Slot) and piece.message == 1)
         tail = list(self.encode([*pieces[last:]])[1:])
@@ -330,8 +330,8 @@ class Template:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The tokens that end an assistant's turn: the template's, the tokenizer's, Llama's for a turn that waits for a
-        result, and those that end a text."""
+        """The tokens that end an assistant's turn: the template's end token, the tokenizer's, the one with which Llama
+        ends a turn that waits for a result, and those that end a text."""
         known = self.tokenizer.get_added_vocab()
         named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [
             known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")
@@ -398,7 +398,7 @@ class Template:
 
 # %% ../../nbs/07_rollout/02_chat.ipynb #c4f70809
 def _json_text(text: str, times: int) -> str:
-    "Escape a text as it stands inside a JSON text, `times` deep."
+    "Escape a text for a JSON string, `times` times."
     for _ in range(times):
         text = json.dumps(text, ensure_ascii=False)[1:-1]
     return text
@@ -411,8 +411,8 @@ class Chat:
         self,
         tokenizer: Any,  # any Hugging Face tokenizer with a chat template
         tools_as: str = "auto",  # template, compact, prompt or auto, as in `rollout.tools_as`
-        form: str = "auto",  # of the policy's calls: one of FORMS, or auto: the form of its template
-        **options,  # for the template, e.g. enable_thinking=False
+        form: str = "auto",  # form of the policy's calls: one of FORMS, or auto for the form of its template
+        **options,  # variables of the template, e.g. enable_thinking=False
     ):
         self.template, self.tokenizer, self.tools_as = Template(tokenizer, **options), tokenizer, tools_as
         self.added, self.text_ids = self.template.added, self.template.text_ids
@@ -426,7 +426,7 @@ class Chat:
         if self.form not in FORMS:
             raise ChatError(f"rollout.calls: {form!r} is not a form of calls; there are auto, {', '.join(FORMS)}.")
         if tools_as == "template" and not self.template.takes_tools:
-            raise ChatError("the chat template shows no tools: set rollout.tools_as to compact.")
+            raise ChatError("rollout.tools_as is template, but the chat template shows no tools: set it to compact.")
 
     def shows_tools(self, task: Task) -> bool:
         "Return whether the template shows the tools of a task; otherwise its prompt lists them."
@@ -437,7 +437,7 @@ class Chat:
         )
 
     def messages(self, task: Task) -> list[dict]:
-        "Return the messages that a task's episode begins with; they list its tools."
+        "Return the messages that a task's episode begins with, which list the task's tools."
         return prompt_messages(task, self.form)
 
     def prompt_ids(
@@ -471,7 +471,7 @@ class Chat:
 
     def parse(
         self,
-        ids: list[int],  # of a turn, as sampled
+        ids: list[int],  # ids of a turn, as sampled
         truncated: bool = False,  # whether a token limit cut it off
     ) -> Action:
         "Read the turn that the policy sampled. Never raises."
@@ -497,7 +497,7 @@ class Chat:
 
 def open_chat(
     cfg: Config,  # its section `rollout` is used
-    tokenizer: Any,  # the policy's
+    tokenizer: Any,  # tokenizer of the policy
 ) -> Chat:
     "Return the configured chat of a run."
     rollout = cfg.rollout

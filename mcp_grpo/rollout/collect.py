@@ -28,7 +28,7 @@ from ..task import OfferedTool, Task
 # %% ../../nbs/07_rollout/06_collect.ipynb #ec78b0e0
 def _cut_at_stop(
     sampled: Completion,
-    chat: Chat,  # the policy's
+    chat: Chat,  # chat of the policy
     stop: tuple[str, ...],  # texts that end a turn
 ) -> Completion:
     "Cut a turn after the token that completes the first of these texts."
@@ -46,11 +46,11 @@ def _cut_at_stop(
 class ModelPlayer:
     "Lets a model take the turns of an episode, and records turns and results in a trajectory token by token."
 
-    episode: Episode  # started; determines the needed call where one is forced
+    episode: Episode  # has been started; tells which call to force
     engine: Engine
-    chat: Chat  # the policy's
+    chat: Chat  # chat of the policy
     sampling: Sampling
-    max_tokens: int  # of the whole episode, prompt included
+    max_tokens: int  # most tokens of the whole episode, prompt included
     trajectory: Trajectory  # holds the prompt; grows turn by turn
     force_rate: float = 0.0  # share of the turns without a call that are replaced by the needed call
     turn: int = 0
@@ -75,7 +75,7 @@ class ModelPlayer:
         return action
 
     def observe(self, action: Action, step: Step) -> None:
-        "Append the results; if they do not fit, there is no further turn."
+        "Append the results of a turn; if they do not fit, append nothing and set `full`, which ends the episode."
         if step.done:
             return
         results = self.chat.observation_ids(step.observations)
@@ -88,12 +88,12 @@ class ModelPlayer:
 
 # %% ../../nbs/07_rollout/06_collect.ipynb #0a560890
 async def opening_ids(
-    task: Task,  # with its tools
-    pool: Pool,  # open, with the task's servers
-    chat: Chat,  # the policy's
+    task: Task,  # a task whose tools are filled in
+    pool: Pool,  # an open pool that holds the task's servers
+    chat: Chat,  # chat of the policy
 ) -> list[int]:
-    """Return the ids of a task's prompt, with descriptions of the tools where it needs them. Raises `SessionError` if a
-    server does not start."""
+    """Return the ids of a task's prompt, with descriptions of the tools if the prompt needs them. Raises `SessionError`
+    if a server does not start."""
     if chat.tools_as == "prompt":
         return chat.prompt_ids(task.prompt)
     if not chat.shows_tools(task):
@@ -106,8 +106,8 @@ async def opening_ids(
 
 
 async def with_schemas(
-    task: Task,  # with its tools
-    pool: Pool,  # open, with the task's servers
+    task: Task,  # a task whose tools are filled in
+    pool: Pool,  # an open pool that holds the task's servers
 ) -> list[OfferedTool]:
     "Return the tools of a task, with the schemas that their servers give."
     listed = await pool.tools(task.servers)
@@ -120,13 +120,13 @@ async def with_schemas(
 async def run_episode(
     task: Task,
     engine: Engine,
-    pool: Pool,  # open, with the task's servers
-    chat: Chat,  # the policy's
+    pool: Pool,  # an open pool that holds the task's servers
+    chat: Chat,  # chat of the policy
     sampling: Sampling,
     *,
     key: tuple,  # (run, step, task_id, sample)
     group: int = 0,  # index of the task in its step
-    max_tokens: int = 512,  # of the whole episode, prompt included
+    max_tokens: int = 512,  # most tokens of the whole episode, prompt included
     constrained: bool = False,  # sample only well-formed calls or answers
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
@@ -135,7 +135,7 @@ async def run_episode(
     episode = Episode(task, pool, weights)
     try:
         await episode.start()
-        task = episode.task  # with its tools
+        task = episode.task  # the episode has filled in its tools
         prompt = chat.prompt_ids(chat.messages(task)) if episode.done else await opening_ids(task, pool, chat)
         trajectory = Trajectory.begin(
             prompt,
@@ -176,9 +176,9 @@ def episode_keys(tasks: list[Task], samples: int, run: str, step: int) -> list[t
 # %% ../../nbs/07_rollout/06_collect.ipynb #9afb38f5
 async def _check_room(
     tasks: list[Task],
-    pool: Pool,  # open, with the tasks' servers
-    chat: Chat,  # the policy's
-    max_tokens: int,  # of a whole episode
+    pool: Pool,  # an open pool that holds the tasks' servers
+    chat: Chat,  # chat of the policy
+    max_tokens: int,  # most tokens of a whole episode
 ):
     "Raise `ConfigError` for a task whose prompt leaves no room for a turn."
     for task in tasks:
@@ -205,24 +205,24 @@ def check_room_sync(*args, **kwargs) -> None:
 async def collect(
     tasks: list[Task],
     engine: Engine,
-    pool: Pool,  # open, with the tasks' servers
-    chat: Chat,  # the policy's
-    sampling: Sampling,  # where it has no stop ids, the chat's are used
+    pool: Pool,  # an open pool that holds the tasks' servers
+    chat: Chat,  # chat of the policy
+    sampling: Sampling,  # if it has no stop ids, the chat's stop ids are used
     *,
     samples: int = 1,  # episodes per task, the size of a group
     run: str = "",  # names the run in the keys
-    step: int = 0,  # of training
-    max_tokens: int = 512,  # of a whole episode, prompt included
+    step: int = 0,  # number of the training step
+    max_tokens: int = 512,  # most tokens of a whole episode, prompt included
     seed: int = 0,  # seeds the noise, together with the keys
-    rank: int = 0,  # of this process among those that share the episodes
+    rank: int = 0,  # rank of this process among those that share the episodes
     ranks: int = 1,  # number of these processes
     at_once: int = 0,  # most concurrent episodes; 0: all
     constrained: bool = False,  # sample only well-formed calls or answers; not for training
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
 ) -> list[list[Trajectory]]:  # a group per task, with the episodes of this process
-    """Run all episodes of a step concurrently, or as many as `at_once`, the engine and the servers allow; the next
-    begins when one ends."""
+    """Run the episodes of a step concurrently: all of them, or as many as `at_once`, the engine and the servers allow.
+    Whenever an episode ends, the next one begins."""
     await _check_room(tasks, pool, chat, max_tokens)
     if not sampling.stop_ids:
         sampling = replace(sampling, stop_ids=chat.end_ids)

@@ -62,7 +62,7 @@ class EngineStats:
     tokens_prefilled: int = 0  # prompt and tool tokens that went through the network
     tokens_decoded: int = 0  # tokens sampled
     tokens_reused: int = 0  # prompt tokens whose keys and values were cached already
-    iterations: int = 0  # forward passes
+    iterations: int = 0  # number of forward passes
 
 # %% ../../nbs/07_rollout/03_engine.ipynb #0b0a12f8
 Key = tuple  # (run, step, task_id, sample, turn)
@@ -75,7 +75,7 @@ class EngineError(UserError, RuntimeError):
 class Engine(Protocol):
     "A sampler of the policy's turns."
 
-    note: str  # for the log: the engine and the reason for choosing it; may be empty
+    note: str  # text for the log: the engine and the reason for choosing it; may be empty
     max_episodes: int  # most episodes whose keys and values it holds at once; 0: no limit
     shares_weights: bool  # whether it samples from the policy's own model object; if not, updates carry the weights
 
@@ -89,10 +89,10 @@ class Engine(Protocol):
         "Announce that an episode (a key without its turn) is over and its memory may be freed."
 
     def expect(self, episodes: int) -> None:
-        "Announce that `episodes` more episodes are running, or fewer if negative."
+        "Announce that `episodes` more episodes are running; a negative number means fewer."
 
     async def release_memory(self) -> None:
-        "Free a GPU's memory for the learner, if no episode is expected; the next turn takes it again."
+        "Free a GPU's memory for the learner, if no episode is expected; the next turn allocates it again."
 
     def stats(self) -> EngineStats:
         "Return the current counters."
@@ -136,7 +136,7 @@ def noise(
 # %% ../../nbs/07_rollout/03_engine.ipynb #e85db5a6
 def draw(
     probs: np.ndarray,  # [vocab] probabilities, summing to about 1
-    u: float,  # in [0, 1)
+    u: float,  # uniform number in [0, 1)
 ) -> int:  # the token drawn
     "Return the token at which the cumulative probability first exceeds `u`."
     cdf = np.cumsum(probs, dtype=np.float64)

@@ -87,7 +87,7 @@ class Batch:
     rows: np.ndarray | None  # [k] the row of the logits for each; None if k = m
     temperature: np.ndarray  # [k] float32
     uniforms: np.ndarray  # [k] float64 in [0, 1)
-    groups: PrefixGroups | None = None  # of the decoding slots
+    groups: PrefixGroups | None = None  # common prefixes of the decoding slots
     penalty: np.ndarray | None = None  # [k] float32 repetition penalties; None if all are 1
     history: np.ndarray | None = None  # [k, longest] the tokens that are penalised
 
@@ -144,7 +144,7 @@ class Request:
     def __init__(self, prompt: list[int], sampling: Sampling, key: Key, future: asyncio.Future | None = None):
         self.prompt, self.sampling, self.key, self.future = np.asarray(prompt, np.int64), sampling, key, future
         self.episode, self.cancelled = key[:-1], False
-        self.version = 0  # of the weights when it was admitted
+        self.version = 0  # version of the weights when the request was admitted
 
 
 class Scheduler:
@@ -161,7 +161,7 @@ class Scheduler:
     ):
         self.cache, self.max_slots, self.chunk, self.stats = cache, max_slots, chunk, stats or EngineStats()
         self.table, self.clock = SlotTable(max_slots, max_tokens), 0
-        self.active: dict[Key, Request] = {}  # by episode: the turns being sampled
+        self.active: dict[Key, Request] = {}  # episode -> its turn that is being sampled
         self.stop_rows: dict[tuple[int, ...], int] = {}  # stop ids -> row of `stops`
         self.stops = np.zeros((0, vocab), bool)  # [rows, vocab] whether a token ends the turn
         self.prefix_key, self.prefix = None, None  # the last common prefixes, kept for the next pass
@@ -388,7 +388,7 @@ class HFEngine:
         cache = KVCache(config, self.model.dtype, self.model.device)
         self.scheduler = Scheduler(cache, config.vocab_size, self.max_slots, self.chunk, self.counters, self.max_tokens)
         self.runner = ModelRunner(self.model, cache)
-        self.pending: set[Request] = set()  # all requests without a completion
+        self.pending: set[Request] = set()  # all requests that have no completion yet
         self.waiting: list[Request] = []  # pending requests without a slot
         self.released: list[Key] = []  # episodes that are over, to be freed in the next round
 
@@ -405,8 +405,8 @@ class HFEngine:
             raise ValueError(f"a prompt of {n} tokens does not fit: the engine takes 1 to {self.max_tokens - 1}.")
         if any(r.episode == key[:-1] for r in self.pending):
             raise ValueError(
-                f"the episode {key[:-1]} already has a running turn: sample one turn at a time, with another key per "
-                "episode."
+                f"the episode {key[:-1]} already has a running turn: sample one turn at a time, and give every "
+                "episode its own key."
             )
         sampling = replace(sampling, max_new_tokens=min(self.max_tokens - n, sampling.max_new_tokens))
         request = Request(prompt_ids, sampling, key, asyncio.get_running_loop().create_future())
@@ -422,8 +422,8 @@ class HFEngine:
                 self.notify()
 
     def expect(self, episodes: int):
-        """Announce that `episodes` more episodes are running, or fewer if negative; a deterministic engine waits for
-        all of them. With none left, a GPU's memory is freed for the learner."""
+        """Announce that `episodes` more episodes are running; a negative number means fewer. A deterministic engine
+        waits for all of them. When no episode is left, a GPU's memory is freed for the learner."""
         self.expected += episodes
         if not self.expected and self.model.device.type != "cpu":
             self.thread.submit(self.free_cache)
@@ -456,19 +456,19 @@ class HFEngine:
         return replace(self.counters)
 
     def ready(self) -> bool:
-        """Return whether a round can start: there are requests and, in deterministic mode, one for every announced
+        """Return whether a round can start: there must be requests and, in deterministic mode, one for every announced
         episode."""
         return bool(self.pending) and (not self.deterministic or len(self.pending) >= self.expected)
 
     def round_over(self, finished: list) -> bool:
-        """Return whether to hand out turns now: in the fast mode after any finished turn, in deterministic mode all
-        together, where only a cancelled caller ends a round early."""
+        """Return whether to hand out turns now. The fast mode does so after any finished turn. The deterministic mode
+        hands out all turns together; there only a cancelled caller ends a round early."""
         if self.deterministic:
             return self.changed and any(request.cancelled for request in self.scheduler.active.values())
         return bool(finished) or self.changed
 
     def notify(self):
-        "Ask the current round to end, and start rounds if none are running; called after any change."
+        "Ask the current round to end, and start rounds if none are running. Called after every change."
         self.changed, loop = True, asyncio.get_running_loop()
         idle = self.task is None or self.task.done() or self.task.get_loop() is not loop
         if self.ready() and idle:
@@ -532,7 +532,7 @@ def sampling_dtype(
     plan: Plan,  # how the model is loaded
     machine: Machine,
 ) -> str:  # model | float32 | bfloat16 | float16
-    "Return the precision in which this engine samples; `model` is that of the policy's weights."
+    "Return the precision in which this engine samples; `model` means the precision of the policy's weights."
     if cfg.rollout.dtype != "auto":
         return cfg.rollout.dtype
     copied = plan.device == "cpu" and not plan.processes and cfg.model.weights == "full"
@@ -554,13 +554,13 @@ def open_hf(
     cfg: Config,  # sections `rollout` and `evaluate`
     policy: Policy,  # whose model is sampled from, or its copy in another precision
 ) -> HFEngine:
-    "Open the engine for a run. Raises `ConfigError` if the configuration asks for what it cannot do."
+    "Open the engine for a run. Raises `ConfigError` if the configuration asks for something that it cannot do."
     plan, machine = policy.plan, Machine.here()
     if reason := unsupported_reason(cfg, plan, machine):
         raise ConfigError(f"rollout.engine is {cfg.rollout.engine}: {reason}.")
     dtype = sampling_dtype(cfg, plan, machine)
     if dtype not in ("model", plan.dtype) and policy.sampler is policy.model and not policy.quantized:
-        policy.sample_in(getattr(torch, dtype))  # the products of a 4-bit base have one precision
+        policy.sample_in(getattr(torch, dtype))  # a 4-bit base computes in one precision only
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if model.device.type == "cuda":
         slots = min(

@@ -32,7 +32,7 @@ class Feed:
     groups: "PrefixGroups | None" = None  # set if reading a common prefix once is faster
     masks: dict[tuple, torch.Tensor] = field(
         default_factory=dict
-    )  # of pieces and of decoding rows, by window; made by the first layer that needs them
+    )  # masks of pieces and of decoding rows, by window; made by the first layer that needs them
 
     def decode_mask(self, window: Window | None) -> torch.Tensor:  # [rows, 1, 1, length]
         "Return the mask of the decoding rows in a layer with this window."
@@ -72,7 +72,7 @@ def make_feed(
     slots: np.ndarray,  # slots to feed; those with one token first, ascending
     begin: np.ndarray,  # first position to feed, one per slot
     end: np.ndarray,  # one past the last position to feed
-    device: torch.device | str = "cpu",  # the model's
+    device: torch.device | str = "cpu",  # device of the model
 ) -> Feed:
     "Lay out the new tokens of `slots` in one flat row."
 
@@ -108,7 +108,7 @@ def decode_attention(
     values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
     scale: float,
-    window: Window | None = None,  # of the layer
+    window: Window | None = None,  # window of the layer
 ) -> torch.Tensor:  # [n, heads, dim]
     "Compute attention of the rows that feed one token, over the cached tokens of their slots."
     (n, heads, dim), kv = query.shape, keys.shape[1]
@@ -146,7 +146,7 @@ def _piece_attention(
 # %% ../../nbs/07_rollout/04_slots.ipynb #c3134104
 @dataclass
 class PrefixGroups:
-    "The common prefixes of groups of decoding rows, cut to one length."
+    "The common prefixes of groups of decoding rows, all cut to the same length."
 
     kv: torch.Tensor  # [layers, 2, groups * kv_heads, length, dim]
     place: torch.Tensor  # [n] index of each decoding row in the flattened rectangle, 0..groups*width-1
@@ -180,7 +180,7 @@ def grouped_attention(
 ) -> torch.Tensor:
     "Compute `decode_attention` where groups of rows have a common prefix."
     (n, heads, dim), kv, groups, mask = query.shape, keys.shape[1], feed.groups, feed.decode_mask(window)
-    # the layer whose keys these are, by where they lie in the cache: some layers attend to those of an earlier one
+    # the position of the keys in the cache gives their layer, as some layers attend to the keys of an earlier one
     prefix_k, prefix_v = groups.kv[keys.storage_offset() // (2 * keys.numel())]
     common = prefix_k.shape[1]
     k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
@@ -224,8 +224,8 @@ class KVCache(Cache):
     def __init__(
         self,
         config,  # configuration of the text model: number of layers and heads, and the width of a head
-        dtype: torch.dtype = torch.float32,  # the model's
-        device: torch.device | str = "cpu",  # the model's
+        dtype: torch.dtype = torch.float32,  # precision of the model
+        device: torch.device | str = "cpu",  # device of the model
     ):
         super().__init__(layers=[])
         heads = config.num_attention_heads
@@ -247,7 +247,7 @@ class KVCache(Cache):
         self.kv = self.kv[:, :, :0, :, :0].clone()
 
     def copy(self, source: int, targets: list[int], length: int):
-        "Copy the first `length` positions of one slot to others; 0 where the memory was freed meanwhile."
+        "Copy the first `length` positions of one slot to others; `length` is 0 if the memory was freed meanwhile."
         if not length:
             return
         self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
@@ -271,10 +271,10 @@ class KVCache(Cache):
 def slots_within(
     room: float,  # memory in bytes
     config,  # configuration of the text model
-    dtype: torch.dtype,  # the model's
+    dtype: torch.dtype,  # precision of the model
     max_tokens: int,  # most tokens of an episode
 ) -> int:  # at least 1
-    "Return how many slots fit into the memory; a cache that grows takes 1.5 times its size."
+    "Return how many slots fit into the memory; while the cache grows, it takes 1.5 times its size."
     cache = KVCache(config, dtype, "meta")
     cache.reserve(1, max_tokens)
     return max(1, int(room / (1.5 * cache.kv.nbytes)))
@@ -305,8 +305,8 @@ class SlotTable:
         max_tokens: int = 4096,  # limit of the tokens per slot
     ):
         self.n, self.slots, self.capacity, self.most = 0, 0, 0, (max_slots, max_tokens)
-        self.episodes: list[Key] = []  # by slot
-        self.slot_of: dict[Key, int] = {}  # by episode
+        self.episodes: list[Key] = []  # slot -> episode
+        self.slot_of: dict[Key, int] = {}  # episode -> slot
         for name, dtype in self.TOKEN_FIELDS.items():
             setattr(self, name, np.zeros((0, 0), dtype))
         for name, dtype in self.SLOT_FIELDS.items():
@@ -332,8 +332,8 @@ class SlotTable:
             setattr(self, name, np.pad(getattr(self, name), (0, self.slots - old)))
 
     def take(self, episode: Key, max_slots: int, evict: bool) -> int | None:
-        """Return the episode's slot, else a free one, else (if `evict`) the one that has been idle longest; None if the
-        episode has to wait."""
+        """Return the episode's own slot if it has one, otherwise a free slot. If none is free, return the slot that has
+        been idle longest (if `evict`), or None: the episode has to wait."""
         if episode in self.slot_of:
             return self.slot_of[episode]
         if self.n < max_slots:

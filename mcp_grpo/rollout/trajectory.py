@@ -23,10 +23,10 @@ class TurnSpan:
     "The tokens of one turn, ids[start:end]."
 
     start: int  # index of the first token
-    end: int  # one past the last
+    end: int  # one past the index of the last token
     role: str  # "policy" (sampled) | "forced" (written for the policy) | "tool" (given)
-    version: int = -1  # of the weights that sampled it; -1 if none did
-    finish: str = ""  # "stop" | "length"; empty if it was not sampled
+    version: int = -1  # version of the weights that sampled the turn; -1 if it was not sampled
+    finish: str = ""  # why sampling ended, "stop" | "length"; empty if the turn was not sampled
 
 
 @dataclass
@@ -38,7 +38,7 @@ class TurnText:
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #19c2106a
 class TrajectoryError(UserError, ValueError):
-    "A trajectory contradicts itself or cannot be read; the message says where."
+    "A trajectory is inconsistent or cannot be read; the message says where."
 
 
 class Trajectory(BaseModel):
@@ -53,14 +53,14 @@ class Trajectory(BaseModel):
         description="recorded at sampling time, under the distribution at the sampling temperature; 0 where not sampled"
     )
     turns: list[TurnSpan] = Field([], description="after the prompt, in order")
-    task_id: str = Field(description="of the task")
-    family: str = Field("", description="of the task")
-    pair: str = Field("", description="of the task: tasks of one pair are scored together")
-    data_source: str = Field("", description="of the task")
+    task_id: str = Field(description="id of the task")
+    family: str = Field("", description="family of the task")
+    pair: str = Field("", description="pair of the task; tasks of one pair are scored together")
+    data_source: str = Field("", description="data source of the task")
     calls: int = Field(
         0,
         exclude_if=lambda calls: not calls,
-        description="of the task: number that a person would need; 0 if its row does not give it",
+        description="number of calls that a person would need for the task; 0 if its row does not give the number",
     )
     group: int = Field(0, description="index of the task in its step; samples of one group share the prompt")
     sample: int = Field(
@@ -74,7 +74,7 @@ class Trajectory(BaseModel):
 
     @classmethod
     def begin(cls, prompt_ids: list[int], **about) -> "Trajectory":
-        "Start a trajectory that holds only the prompt; `about` are its other fields."
+        "Start a trajectory that holds only the prompt; `about` gives its other fields."
         n = len(prompt_ids)
         return cls(ids=list(prompt_ids), prompt_len=n, sampled=[0] * n, logprobs=[0.0] * n, **about)
 
@@ -124,7 +124,7 @@ class Trajectory(BaseModel):
 def write_trajectories(
     trajectories: Iterable[Trajectory],
     path: str | Path,  # a .jsonl file
-    append: bool = False,  # keep the lines that are in the file
+    append: bool = False,  # whether to keep the lines that the file already has
 ):
     "Write trajectories, one per line."
     path = Path(path)

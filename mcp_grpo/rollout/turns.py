@@ -17,7 +17,7 @@ from ..env.action import MAX_CALLS, Action, Call, tool_prompt
 from ..task import OfferedTool, Task
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #8ddd9c7a
-_MAX_CHARS = 65_536  # a longer turn is not read
+_MAX_CHARS = 65_536  # characters; a longer turn is not read
 _MAX_DEPTH = 24  # nesting of a call's arguments
 FORMS = ("hermes", "json", "llama", "mistral", "pythonic", "xml")  # the forms in which model families write calls
 
@@ -404,7 +404,7 @@ def _marked_calls(text: str) -> list[Call]:
 
 
 def _unfenced(text: str) -> str:
-    "Return the inside of a text that is one code fence, else the text."
+    "Return the content of a text that is one code fence; return any other text unchanged."
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return text
     return text[3:-3].removeprefix("json").strip()
@@ -465,7 +465,7 @@ def _read_turn(text: str, form: str) -> Action:
 
 def parse_turn(
     text: str,  # one turn of the policy, without its end token
-    form: str = "hermes",  # of the policy's calls, one of FORMS; decides whether a list without a marker holds calls
+    form: str = "hermes",  # one of FORMS; in some forms, a list without a marker is read as calls
     truncated: bool = False,  # whether a token limit cut it off
 ) -> Action:  # calls, an answer, or why it is neither
     "Read one turn. Never raises, and takes time in proportion to the text's length."
@@ -521,9 +521,9 @@ def _calls_text(calls: list[Call], form: str) -> str:
 
 def render_turn(
     action: Action,
-    form: str = "hermes",  # of calls, one of FORMS
+    form: str = "hermes",  # form of the calls, one of FORMS
 ) -> str:
-    "Return a turn as text: as it was written, else in the form that the policy is taught."
+    "Return a turn as text: the original text if the action has it, otherwise the form that the policy is taught."
     if action.text or action.malformed:
         return action.text
     return _calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>"
@@ -548,7 +548,7 @@ def lists_tools(task: Task) -> bool:
 
 def prompt_messages(
     task: Task,
-    form: str = "hermes",  # of calls, one of FORMS
+    form: str = "hermes",  # form of the calls, one of FORMS
 ) -> list[dict]:
     """Return the messages that an episode begins with; a prompt that does not list the task's tools gets a compact list
     in its system message."""
@@ -581,13 +581,13 @@ def call_form(
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #6cdd3f04
 _LONGEST = 1000  # characters; a larger `maxLength` is left out, because patterns grow with it
-_CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # of a JSON string
+_CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # one character of a JSON string
 _VALUES = {
     "number": r"-?[0-9]+(\.[0-9]+)?",
     "integer": "-?[0-9]+",
     "boolean": "true|false",
     "null": "null",
-}  # by type of the schema
+}  # type in the schema -> pattern of a value
 
 
 def _escaped_pattern(text: str) -> str:
@@ -596,8 +596,8 @@ def _escaped_pattern(text: str) -> str:
 
 
 def _value_pattern(schema: dict, form: str) -> str:
-    """Return the pattern of a value that the schema lists, or of one of its type and length; for other schemas, of a
-    text, a number, true, false or null."""
+    """Return the pattern of the values that the schema lists, or of its type and length. If the schema gives neither,
+    the pattern allows a text, a number, true, false or null."""
     if listed := schema.get("enum"):
 
         def text(value):

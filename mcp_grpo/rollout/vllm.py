@@ -46,8 +46,8 @@ _ADAPTERS: dict[int, tuple[dict, dict]] = {}  # number of the request -> (peft c
 
 
 def _load_adapters_from_memory() -> None:
-    """Make vLLM take adapters whose number is in `_ADAPTERS` from that table, and all others from their folders as
-    before."""
+    """Make vLLM take adapters whose number is in `_ADAPTERS` from that table, and all other adapters from their
+    folders as before."""
     from vllm.lora.peft_helper import PEFTHelper
     from vllm.lora.worker_manager import WorkerLoRAManager
 
@@ -117,7 +117,7 @@ def compare(
     probe: Probe,
     found: list[dict[int, float]],  # per prompt: token -> logprob of the engine's most likely next tokens
 ) -> _Proof:
-    "Compare the tokens that both sides know; if they share fewer than half, the error is infinite."
+    "Compare the tokens for which both sides report a logprob; if these are fewer than half, the error is infinite."
     errors, moves, stale, missing = [], [], [], 0
     for row, (tokens, logprobs) in enumerate(zip(probe.tokens, probe.logprobs)):
         for column, (token, logprob) in enumerate(zip(tokens, logprobs)):
@@ -139,8 +139,8 @@ class _Turn:
     "A turn that is being sampled, or a command that is running."
 
     future: asyncio.Future
-    loop: asyncio.AbstractEventLoop  # of the caller
-    version: int  # of the weights that sample it
+    loop: asyncio.AbstractEventLoop  # event loop of the caller
+    version: int  # version of the weights that sample the turn
 
     def settle(self, result: Completion | Exception) -> None:
         "Wake the caller, from another thread."
@@ -173,10 +173,10 @@ class VLLMEngine:
         self,
         model: str,  # folder or name of the weights to begin with
         peft: dict | None = None,  # configuration of the adapter to come; None: all weights are trained
-        dtype: str = "float32",  # of weights, keys and values
-        max_tokens: int = 512,  # of an episode
-        max_episodes: int = 256,  # decoded at once
-        memory: float = 0.4,  # share of the GPU's memory; on a CPU, of 4 GiB, for keys and values
+        dtype: str = "float32",  # precision of weights, keys and values
+        max_tokens: int = 512,  # most tokens of an episode
+        max_episodes: int = 256,  # most episodes decoded at once
+        memory: float = 0.4,  # share of the GPU's memory to use; on a CPU, share of 4 GiB for keys and values
         seed: int = 0,
     ):
         self.peft, self.dtype, self.seed = peft, dtype, seed
@@ -244,7 +244,7 @@ class VLLMEngine:
             self.error = EngineError(
                 f"vLLM failed: {type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}; "
-                "finished steps are kept. Give it more memory (rollout.gpu_memory), or sample with rollout.engine=hf."
+                "finished steps are kept. Give vLLM more memory (rollout.gpu_memory), or sample with rollout.engine=hf."
             )
             self.error.__cause__ = error
         finally:
@@ -347,8 +347,8 @@ class VLLMEngine:
             raise
 
     async def settled(self, turn: _Turn, command: Callable) -> Any:
-        """Wait for the result of a command in the owner thread; its error, or the reason why the thread ended, is
-        raised."""
+        """Wait for the result of a command in the owner thread. Raises the command's error, or the reason why the
+        thread ended."""
         self.waiting.add(turn)
         try:
             if self.error:
@@ -436,8 +436,8 @@ class VLLMEngine:
         self.proofs[verdict] += 1
 
     def expect(self, episodes: int) -> None:
-        """Announce that `episodes` more episodes are running, or fewer if negative; when none is left, the memory is
-        freed for the learner."""
+        """Announce that `episodes` more episodes are running; a negative number means fewer. When no episode is left,
+        the memory is freed for the learner."""
         self.expected += episodes
         if self.expected == 0:
             self.inbox.put(self.sleep)
@@ -480,10 +480,7 @@ def vllm_unsupported_reason(
 ) -> str:
     "Return why vLLM, in this process or behind a server, cannot sample a model for a run, or an empty string."
     if is_deterministic(cfg):
-        return (
-            "vLLM repeats in distribution, not token for token: set rollout.deterministic=false, or take "
-            "rollout.engine=hf"
-        )
+        return "vLLM does not repeat a run token for token: set rollout.deterministic=false, or take rollout.engine=hf"
     if plan.quantization != "none":
         return "vLLM samples from a base that is not rounded to 4 bits, which is another model"
     return ""
@@ -528,7 +525,7 @@ def open_vllm(
     if not longest.isdigit() or int(longest) < cfg.rollout.max_tokens:
         raise ConfigError(
             f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the environment variable VLLM_MAX_MODEL_LEN is "
-            f"{longest!r}: an episode would not fit; raise it or remove it."
+            f"{longest!r}: an episode would not fit. Raise or remove this variable."
         )
     if _OPENED:
         _OPENED.pop().close()

@@ -45,7 +45,7 @@ _ARGUMENTS = {  # real name -> shown names; the last one is for evaluation
 }
 
 
-NAMES = ("train", "held_out", "reworded")  # lists of names; any other value invents names
+NAMES = ("train", "held_out", "reworded")  # kinds of names that are drawn from lists; any other kind is invented
 
 
 _EVERYDAY = """garden window bridge river paper light stone music table letter animal story picture bottle corner metal forest winter summer kitchen
@@ -257,7 +257,7 @@ TOOLS = {
 
 # %% ../../nbs/05_tasks/09_families.ipynb #a1af0bb7
 def _coined(rng: random.Random) -> str:
-    "Return an invented name, half of them of everyday words: a model trained on syllables cannot copy `stock_quote`."
+    "Invent a name, half of the time from everyday words: a model trained on syllables cannot copy `stock_quote`."
     return invented(rng) if rng.random() < 0.5 else "_".join(rng.choice(_EVERYDAY) for _ in range(rng.choice((1, 2))))
 
 
@@ -430,8 +430,8 @@ class Plan:
     "The content of one task."
 
     question: str
-    calls: list[dict]  # as in `tool_sequence`
-    values: list[str] | None  # None: it has no answer, or the state decides
+    calls: list[dict]  # in the format of a task's `tool_sequence`
+    values: list[str] | None  # of the answer; None: there is no answer, or the server's state decides
     facts: dict[str, str]  # name -> value that the calls return
     words: tuple[str, ...] = ()
     channel: str = ""  # channel of the message to post
@@ -455,7 +455,7 @@ class Fact:
         return author.say(*KINDS[self.kind].phrases).format(who=who or self.company.symbol, when=self.when)
 
     def call(self) -> dict:
-        "Return the call of the fact, with its exact arguments or, where these may differ, with the value to show."
+        "Return the call of the fact, with its exact arguments or, if these may vary, with the value that it must show."
         tool, symbol = TOOLS[self.tool], self.company.symbol
         given = {
             "ticker": symbol,
@@ -505,7 +505,7 @@ class Author:
         ]
 
     def say(self, *wordings: str) -> str:
-        "Draw a wording; of three or more, the last one is kept for `reworded`."
+        "Draw a wording. If there are three or more, the last one is kept for the names `reworded`."
         if len(wordings) < 3:
             return self.rng.choice(wordings)
         return wordings[-1] if self.names == "reworded" else self.rng.choice(wordings[:-1])
@@ -553,8 +553,8 @@ class Author:
         return options[-1] if self.names in ("held_out", "reworded") else self.rng.choice(options[:-1])
 
     def shared_names(self) -> dict[str, str]:
-        """Return one invented name per argument for all tools of a task, as a server would name them; in half of the
-        tasks none."""
+        """Return one invented name per argument, which all tools of a task use, as on a real server. For half of the
+        tasks return no names."""
         if self.names in NAMES or self.rng.random() < 0.5:
             return {}
         while len(set((names := {name: self.shown(options) for name, options in _ARGUMENTS.items()}).values())) < len(
@@ -1090,7 +1090,7 @@ def retry_post(author):
 
 @family
 def second_symbol(author):
-    "Ask for a fact of a symbol that is not listed, or else of another."
+    "Ask for a fact of a symbol that is not listed, or else of the symbol that the question names as a replacement."
     fact, wrong = author.fact("price previous volume employees ceo"), author.rng.choice(author.split.unlisted)
     both = author.say(
         "{0}; if that symbol is not listed, take {1} instead.",
@@ -1105,7 +1105,7 @@ def second_symbol(author):
 
 @family
 def other_channel(author):
-    "Ask to post to a channel that refuses the bot, or else to another."
+    "Ask to post to a channel that refuses the bot, or else to the channel that the question names as a replacement."
     fact = author.fact("price previous employees ceo")
     plan = _posted(author, _values(author, [fact]), fact.phrase(author))
     closed = author.rng.choice(("#payroll", "#board"))
@@ -1267,7 +1267,7 @@ def write_families(
     | Callable = "train",
     source: str = "mcp_grpo/families",  # data_source of the rows
     seed: int = 0,
-) -> list[Task]:  # no question twice, and no other wording of the same calls
+) -> list[Task]:  # no question twice, and no second wording for the same calls
     "Draw tasks of the given families, in random order."
     rng = random.Random(f"families {seed} {source} {split} {world.seed}")
     author, asked, tasks = Author(world, split, names, rng), set(), []
@@ -1313,7 +1313,7 @@ def write_splits(
     each: int = 16,  # training tasks, or pairs, per family
     held_out: int = 6,  # validation tasks, or pairs, per family
     renamed: float = 0.34,  # fraction of the training tasks with invented names of tools and arguments
-    families: list[str] | None = None,  # of this room and of `tasks.rules`; None: all
+    families: list[str] | None = None,  # names of families, of this notebook and of `tasks.rules`; None: all
     seed: int = 0,
 ) -> tuple[list[Task], list[Task]]:  # training; held out, in thirds: as in training, renamed, reworded
     "Write candidates for a training and a validation file."

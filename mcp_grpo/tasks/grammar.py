@@ -35,7 +35,7 @@ class Step:
 class Phrase:
     "A thing that a question is about: its names, and the calls that lead to its record."
 
-    texts: tuple[str, ...]  # its names
+    texts: tuple[str, ...]  # names of the thing, for use in a question
     steps: tuple[Step, ...]
     record: dict = dataclasses.field(hash=False)
     reader: Reader = dataclasses.field(hash=False)
@@ -43,7 +43,7 @@ class Phrase:
     earlier: tuple[dict, ...] = dataclasses.field(
         default=(), hash=False
     )  # records that the calls before the last one show
-    plain: bool = False  # a tool's result for plain values: the texts are the values, as in "of 17 and 25"
+    plain: bool = False  # whether it is a tool's result for plain values, named by them, as in "of 17 and 25"
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Group:
     records: tuple[dict, ...] = dataclasses.field(hash=False)
     reader: Reader = dataclasses.field(hash=False)
     stated: tuple[str, ...] = ()
-    owner: tuple[str, ...] = ()  # names of their owner; empty where the list holds all there are
+    owner: tuple[str, ...] = ()  # names of their owner; empty if the list has no owner and holds all things of a kind
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
-    plain: bool = False  # the texts are the call's arguments, as in "in /workdir/minutes"
+    plain: bool = False  # whether the list is named by the call's arguments, as in "in /workdir/minutes"
 
     @property
     def reached_limit(self) -> bool:
@@ -74,7 +74,7 @@ def _possessive(text: str) -> str:
 
 
 def _belonging(owners: Iterable[str], what: str) -> tuple[str, ...]:
-    "Return the names of what belongs to somebody: Bo Kral's newest ticket, the newest ticket of Bo Kral."
+    "Return the names of something that belongs to an owner: Bo Kral's newest ticket, the newest ticket of Bo Kral."
     return tuple(
         text
         for owner in owners
@@ -100,7 +100,7 @@ def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d9e6a5b6
-_HOLDERS = {  # relation -> names of the person who has it to {x}
+_HOLDERS = {  # relation -> names of the person who has this relation to {x}
     "agent": (
         "whoever handles {x}",
         "the agent who handles {x}",
@@ -308,7 +308,7 @@ class Phrases:
         return found
 
     def _types(self) -> dict[str, str]:
-        "Return for each name the type of its thing, where a field states it: the Tulip Fair is an event."
+        "Return for each name the type of its thing, if a field states the type: the Tulip Fair is an event."
         found = {}
         for reader in self.catalog.readers if self.catalog.links else ():
             fields = self.catalog.thing(reader.gives).fields
@@ -320,8 +320,8 @@ class Phrases:
         return found
 
     def related(self, of: Phrase) -> Iterator[tuple[str, bool, list[str]]]:
-        """Yield the relations of a thing to others that no earlier call names: the verb, whether the thing is its
-        subject, the names of the others."""
+        """Yield the relations of a thing to other things, unless an earlier call named these: the verb, whether the
+        thing is the verb's subject, and the names of the other things."""
         name = next((of.record[field.path] for field in self._name_fields(of) if field.path in of.record), None)
         for link in self.catalog.links if isinstance(name, str) else ():
             if (link.server, link.tool) != (of.reader.server, of.reader.tool):
@@ -338,7 +338,7 @@ class Phrases:
         return [field for field in self.catalog.thing(of.reader.gives).fields if field.kind == "name"]
 
     def call(self, step: Step) -> Seen:
-        "Return the call that a step makes."
+        "Return the observed call of a step."
         return self.calls[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
 
     def calls_of(self, reader: Reader) -> list[Seen]:
@@ -352,7 +352,7 @@ class Phrases:
         ]
 
     def known(self) -> Iterator[Phrase]:
-        "Yield what the asker knows by its id or its name."
+        "Yield the things that the asker knows by an id or a name."
         for reader in self.catalog.readers:
             if reader.key is None:
                 for call in self.calls_of(reader) if reader.items is None else ():
@@ -405,7 +405,7 @@ class Phrases:
                 )
 
     def groups(self, of: Phrase | None = None) -> Iterator[Group]:
-        "Yield the lists that belong to a thing, or those that a tool returns without naming a thing."
+        "Yield the lists that belong to a thing; without `of`, the lists that need no thing to be named."
         if of is None:
             for reader in self.catalog.readers:
                 for call in (
@@ -437,7 +437,7 @@ class Phrases:
                             reader,
                         )
             return
-        for reader in self.catalog.readers:  # lists in the thing's own result
+        for reader in self.catalog.readers:  # lists that stand in the thing's own result
             if (
                 (reader.server, reader.tool) != (of.reader.server, of.reader.tool)
                 or reader.items is None
@@ -529,8 +529,8 @@ class Phrases:
                 yield Phrase(texts, (*of.steps, _step_of(call)), found[0], of.reader, of.stated, (*of.earlier, shown))
 
     def picks(self, group: Group) -> Iterator[Phrase]:
-        """Yield the items of a list that a text can identify: by name, by a unique value, as the newest, as the
-        longest."""
+        """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
+        longest item."""
         thing, records = self.catalog.thing(group.reader.gives), group.records
 
         def pick(texts: Iterable[str], record: dict, *stated: str) -> Phrase:
@@ -1165,7 +1165,7 @@ _ABSENT = {
         "storage place",
         "insurance number",
     ),
-}  # by whether the thing is a person
+}  # key: whether the thing is a person
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #6283f13e
 SETTING = (
@@ -1223,12 +1223,12 @@ MAKE = (
     "{v} a new {n} called {x}",
     "{v} a {n} by the name of {x}",
     "{v} one more {n} called {x}",
-)  # for a tool that creates something; {x} is its name and its values
+)  # for a tool that creates something; {x} is the name of the new thing and its values
 MAKE_OF = (
     "{v} a {n} {x}",
     "{v} a new {n} {x}",
     "{v} one more {n} {x}",
-)  # for something without a name; {x} is its values, or the two things that it connects
+)  # for a new thing without a name; {x} is its values, or the two things that it connects
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #2771a5ed
 MAKING = {
@@ -1244,7 +1244,7 @@ SET = (
     "correct the {f} of {x} to {v}",
     "update the {f} of {x} to {v}",
 )
-_GIVING = {  # first word of a tool that gives somebody something -> verbs
+_GIVING = {  # first word of the name of a tool that gives something to a person -> verbs
     "send": ("send", "give", "issue"),
     "give": ("give", "send"),
     "issue": ("issue", "give", "send"),
@@ -1266,11 +1266,11 @@ class Question:
     values: tuple = ()
     any_order: bool = False
     stated: tuple[str, ...] = ()  # values in the text that identify its things
-    unknown: bool = False  # no tool can answer it
+    unknown: bool = False  # whether no tool can answer it
     pair: str = ""
     change: Step | None = None  # the call that makes the change, where the question asks for one
-    look: Step | None = None  # the call whose result shows the change; None: still to be chosen among the reading calls
-    shown: bool = False  # any call whose result shows the answer is accepted, such as another SQL statement
+    look: Step | None = None  # the call whose result shows the change; None: not chosen yet among the reading calls
+    shown: bool = False  # whether any call that shows the answer is accepted, such as another SQL statement
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
     @property
@@ -1279,7 +1279,7 @@ class Question:
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #ea773fd3
 def said_as(field: Field) -> str:
-    "Return a field's name in a sentence: `opened` is the opened date, `sold` the number sold."
+    "Return the name of a field for use in a sentence: `opened` becomes `opened date`, `sold` becomes `number sold`."
     if field.kind == "number" and (field.label in _PARTICIPLES or field.label.endswith("ed")):
         return f"number {field.label}"
     return (
@@ -1296,12 +1296,12 @@ _FRAMES = (
     "I need to know: {q}",
     "Please look it up: {q}",
     "{q} Please check.",
-)  # around a complete question
+)  # sentences around a complete question {q}
 
 
 def _spoken_as_verb(field: Field) -> bool:
-    """Return whether a question asks for a field with a verb or a number, as in when it was opened or how many pages it
-    has, and not for "the opened of" it."""
+    """Return whether a question should ask for a field with a verb or a number ("When was it opened?", "How many pages
+    does it have?"), because "the opened of it" is no English."""
     last = field.label.rpartition(" ")[2]
     return (
         field.kind == "date"
@@ -1321,7 +1321,7 @@ def _of_numbers(phrase: Phrase) -> bool:
 
 
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
-    "Return the wordings that ask for a field; those made for its name come as often as the general ones."
+    "Return the wordings that ask for a field; those for its name are as frequent as the general ones."
     last = field.label.rpartition(" ")[2]
     if _is_file(thing) and field.label != "size":
         return _WRITTEN
@@ -1361,9 +1361,9 @@ class Grammar:
     def __init__(
         self, catalog: Catalog, seen: Iterable[Seen], seed: int = 0, spoken: str = "", secret: Iterable[str] = ()
     ):
-        self.secret = set(secret)  # values of this machine, never asked for
+        self.secret = set(secret)  # values of this machine, which no question asks for
         self.catalog, self.phrases, self.rng = catalog, Phrases(catalog, seen), random.Random(f"grammar {seed}")
-        self.spoken = spoken.lower()  # descriptions and names of the tools: what they mention may exist
+        self.spoken = spoken.lower()  # descriptions and names of the tools: a field that they mention may exist
 
     def ask(
         self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str
@@ -1383,7 +1383,7 @@ class Grammar:
         )
 
     def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> int:
-        "Return the index of a wording that fits the names: a possessive only after a short one."
+        "Return the index of a wording that fits the names: one with a possessive only for a short name."
         fitting = [
             i
             for i, form in enumerate(forms)
@@ -1402,7 +1402,7 @@ class Grammar:
         for field in thing.fields:
             value = phrase.record.get(field.path)
             if self.phrases.types and field.label in ("kind", "type"):
-                continue  # its value already names the thing
+                continue  # the field's value already names the thing in the question
             if field.label == "size" and _is_folder(phrase.record):
                 continue  # the size of the folder's entry, not of its contents
             if thing.noun == "table" and field.label in ("schema", "type", "kind"):
@@ -1419,7 +1419,7 @@ class Grammar:
             if not is_fact(field.path, value) or text in shown or str(value) in self.secret:
                 continue
             if len(text) > 3 and any(text in stated.casefold() for stated in phrase.stated):
-                continue  # a part of a stated value, such as the name in an address
+                continue  # the value is part of a stated value, such as the name in an email address
             found.append(field)
         return found
 
@@ -1559,7 +1559,7 @@ class Grammar:
                     continue
                 asked = value if self.rng.random() < 0.5 else self.rng.choice(others)
                 if asked.casefold() in ("yes", "no", "true", "false"):
-                    continue  # these are answers, and no values to ask about
+                    continue  # no question should read: is it yes?
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
                 forms = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER
                 yield self.ask(
@@ -1733,7 +1733,7 @@ class Grammar:
                 )
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
-        "Yield questions that compare two things of one kind; none where one call can return both."
+        "Yield questions that compare two things of one kind; yield none if one call can return both."
         if any(path.endswith("[]") for path in x.reader.takes):
             return
         thing = self.catalog.thing(x.reader.gives)
@@ -1742,7 +1742,7 @@ class Grammar:
         first, second = (
             self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
             for phrase in (x, y)
-        )  # names that can share a verb
+        )  # names that fit into the wordings for two things
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         if x.record == y.record:
             return  # one thing, named in two ways
@@ -1805,7 +1805,7 @@ class Grammar:
                 if not text.startswith("whoever")
             ]
             or [0]
-        )  # all have the same form of name
+        )  # one form of name that all of them have
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         together = Phrase(
@@ -1842,7 +1842,7 @@ class Grammar:
                     if holder:
                         yield replace(phrase, texts=_related(field.label, holder, phrase.texts)), value
                 elif len(phrase.steps) == 1 and str(value) in phrase.stated:
-                    yield replace(phrase, steps=()), value  # the question states it
+                    yield replace(phrase, steps=()), value  # the question states the value, so no call is needed
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
                     yield phrase, value
 
@@ -1852,7 +1852,7 @@ class Grammar:
             noun = one_of(words_of(changer.tool)[-1])
             takes = sorted(
                 changer.takes.items(), key=lambda item: item[1].thing != noun
-            )  # first the thing in the tool's name: the one to change
+            )  # the thing in the tool's name comes first: it is the one to change
             if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)):
                 continue
             plain, settings = (
@@ -1896,8 +1896,8 @@ class Grammar:
                 )
 
     def settings(self, changer: Changer, noun: str) -> list[tuple[dict[str, Any], str]]:
-        """Return the plain values that a change of a thing can take, each with its text in a question; one empty entry
-        for a tool that takes none."""
+        """Return the plain values that a change of a thing can take, each with its text in a question; for a tool that
+        takes none, return one empty entry."""
         plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
         if not plain:
             return [({}, "")]
@@ -1912,7 +1912,7 @@ class Grammar:
         ]
 
     def deeds(self, changer: Changer, plain: list[str]) -> tuple[str, ...]:
-        "Return the wordings of what a tool does to {x}, with {v} for a second thing or a plain value."
+        "Return the wordings of a tool's action on {x}, with {v} for a second thing or a plain value."
         verb = words_of(changer.tool)[0]
         if not plain:
             return DEEDS.get(
@@ -1956,8 +1956,8 @@ class Grammar:
                 )
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
-        """Return the text for a change's values (first its name, then its owner, then the rest), and whether it begins
-        with a name and has no owner."""
+        """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
+        the text begins with a name and has no owner."""
         ends = {
             name: role
             for name in given

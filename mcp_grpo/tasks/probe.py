@@ -57,7 +57,7 @@ _AMOUNTS = (
 
 @dataclass
 class Report:
-    "What the calls to a server reached, and what they did not."
+    "The counts of calls, results, tasks and failures per tool of a server."
 
     server: str
     calls: Counter = dataclasses.field(default_factory=Counter)  # tool -> calls
@@ -67,10 +67,10 @@ class Report:
     used: Counter = dataclasses.field(default_factory=Counter)  # tool -> tasks that need it
     candidates: Counter = dataclasses.field(default_factory=Counter)  # tool -> questions that need it
     dropped: Counter = dataclasses.field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
-    cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results cut for the policy
+    cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results that the policy sees only in part
     pairs: tuple[list, list] = dataclasses.field(
         default_factory=lambda: ([], [])
-    )  # pairs of tools that feed each other: used by a task, not used
+    )  # pairs of tools, the first of which returns an argument of the second: used by a task, not used
     tasks: int = 0
 
     def why_unused(self, tool: str) -> str:
@@ -79,24 +79,24 @@ class Report:
         if reasons:
             return reasons.most_common(1)[0][0]
         if self.cut[tool] * 2 > self.worked[tool]:
-            return "its results are longer than the policy sees (max_result_chars in the server's entry)"
+            return "its results are longer than the part that the policy sees (max_result_chars in the server's entry)"
         return (
             f"there were enough tasks without its {self.candidates[tool]} questions"
             if self.candidates[tool]
-            else "its results say nothing that can be asked for"
+            else "its results hold nothing that a question can ask for"
         )
 
     def __str__(self) -> str:
         lines = [f"{self.server}: {self.tasks} tasks from {self.calls.total()} calls of {len(self.calls)} tools"]
         for tool, n in self.calls.items():
             if not self.worked[tool]:
-                lines.append(f"  {tool} never worked in {n} calls: {self.errors.get(tool, '')[:160]}")
+                lines.append(f"  {tool} failed in all {n} calls; last error: {self.errors.get(tool, '')[:160]}")
             elif not self.used[tool]:
                 lines.append(f"  {tool} worked, but no task needs it: {self.why_unused(tool)}")
         lines += [f"  {tool} was not called: {why}" for tool, why in self.left_out.items()]
         if self.pairs[1]:
             lines.append(
-                "  pairs of tools that feed each other and that no task uses: "
+                "  pairs of tools (the first returns an argument of the second) that no task uses: "
                 + ", ".join(f"{a} > {b}" for a, b in self.pairs[1])
             )
         reasons = Counter()
@@ -107,7 +107,7 @@ class Report:
 # %% ../../nbs/05_tasks/05_probe.ipynb #dc7377a1
 def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[float, dict]:
     """Return how plainly the results before and after show a change with the given arguments (0 is best), and the
-    conditions that only the second one fulfils; (9, {}) if they show nothing."""
+    conditions that only the result after it fulfils; (9, {}) if they show nothing."""
     given = [value for _, value in leaves(params)]
     if read_value(now) is not None:
         return _difference(read_value(was), read_value(now), given, verb) or (9.0, {})
@@ -120,7 +120,7 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     if not added or len(now) >= 900:
         return 9.0, {}
     beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
-    return 1.5, {"contains": added, "words": sorted(beside)}  # words beside the values in the text
+    return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: beside the values in the text
 
 
 def _difference(was: Any, now: Any, given: list, verb: str = "") -> tuple[int, dict] | None:
@@ -169,8 +169,8 @@ def _difference(was: Any, now: Any, given: list, verb: str = "") -> tuple[int, d
 
 
 def _names_left(lost: list, items: list, texts: set[str], most: int = 200) -> tuple[str, list] | None:
-    """Return the field whose value in the one lost item is among the texts, with its values in the items left; None if
-    there is no such field, or more than `most` items are left."""
+    """Return the field whose value in the one lost item is among the texts, with the field's values in the remaining
+    items; None if there is no such field, or more than `most` items remain."""
     if len(lost) != 1 or not 0 < len(items) <= most or not all(isinstance(item, dict) for item in (*lost, *items)):
         return None
     for name, value in lost[0].items():
@@ -203,8 +203,8 @@ def _folders(pool: Pool, server: str) -> list[str]:
 
 
 def own_values(pool: Pool, servers: Iterable[str]) -> set[str]:
-    """Return the values that belong to this machine and not to a server's content: environment variables, except those
-    that a server's entry declares public."""
+    """Return the values that belong to this machine and not to a server's content: environment variables, except the
+    ones that a server's entry declares public."""
     public = {pool.specs[server].env.get(name, "") for server in servers for name in pool.specs[server].public}
     return {
         value
@@ -224,7 +224,7 @@ class Probe:
 
     def __init__(
         self,
-        pool: Pool,  # open on this event loop
+        pool: Pool,  # opened on this event loop
         servers: list[str],
         seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
         seed: int = 0,
@@ -247,15 +247,15 @@ class Probe:
         self.tables: list[Table] = []
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
-        """Keep the tools that may be called: all where each episode has its own state, else those that only read and
-        those allowed by name; the report says why the others are left out."""
+        """Keep the tools that may be called: all tools if each episode has its own state, otherwise the tools that only
+        read and those allowed by name. The report says why the other tools are left out."""
         own, kept = self.pool.specs[server].own_state, {}
         for name, tool in listed.items():
             allowed = own or name in self.allow or f"{server}.{name}" in self.allow
             if not allowed and (why := doubt_reading(tool, listed.values(), server)):
                 self.reports[server].left_out[name] = (
-                    f"it may change what lies behind the server ({why}): --allow {name} if it may be called, or "
-                    "say isolation in the server's entry if each episode has a state of its own"
+                    f"it may change data behind the server ({why}): set --allow {name} if it may be called, or set "
+                    "isolation in the server's entry if each episode has a state of its own"
                 )
                 continue
             try:
@@ -398,7 +398,7 @@ class Probe:
                     break
 
     def promising(self, server: str, tool: str) -> bool:
-        "Return whether a tool is worth another call."
+        "Return whether a tool is worth one more call."
         report = self.reports[server]
         return (
             tool not in report.left_out
@@ -407,7 +407,7 @@ class Probe:
         )
 
     def next_calls(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> list[dict]:
-        "Return arguments for calls of a reading tool: all identifying values, else sensible guesses."
+        "Return arguments for calls of a reading tool: all identifying values, or sensible guesses if there are none."
         choices = self.choices(server, tool, identifiers)
         if all(choices.values()) and sum(len(values) > 1 for values in choices.values()) <= 1:
             return [whole_arguments(dict(zip(choices, values))) for values in itertools.product(*choices.values())]
@@ -418,8 +418,8 @@ class Probe:
         return [whole_arguments(self.some_values(server, tool, choices)) for _ in range(6)]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
-        """Return values for the required arguments of a tool, by path: known values, where possible from one record,
-        else guesses."""
+        """Return values for the required arguments of a tool, by path: known values (if possible from one record), or
+        guesses for arguments without one."""
         guessed = inner_arguments(self.known[server].arguments(tool)[0])
         if together := self.of_one_record([name for name in choices if not choices[name]]):
             guessed |= self.rng.choice(together)
@@ -433,8 +433,8 @@ class Probe:
         return found
 
     def of_one_record(self, names: list[str]) -> list[dict[str, Any]]:
-        """Return values for arguments whose names are all fields of one record, such as the lines of an address: one
-        entry per such record."""
+        """Return values for arguments whose names are all fields of one record, such as the lines of an address. There
+        is one entry per such record."""
         last, found = {name: _last_name(name) for name in names}, []
         readers = self.catalog().readers if len(names) > 1 else ()
         for reader in readers:
@@ -470,11 +470,12 @@ class Probe:
                 tool, shown_by = self.tools[server][name], f"{server}.{check['tool']}"
                 self.changers.append(self.changer(server, tool, values, identifiers, shown_by))
             elif self.reports[server].worked[name]:
-                self.reports[server].dropped[name, "no reading tool showed what it changed"] += 1
+                self.reports[server].dropped[name, "no reading tool showed the change that a tool made"] += 1
 
     def conditions(self, tries: list[tuple[dict, dict | None]], takes: dict[str, Key]) -> dict[str, dict[str, list]]:
-        """Return the condition that separates the things with which a change succeeded from the others: the argument
-        that identifies them, their field, its values. A pending order can be cancelled, a delivered one cannot."""
+        """Return the condition that separates the things with which a change succeeded from those with which it failed:
+        the argument that identifies them, a field of theirs, the field's values on success. For example, a pending
+        order can be cancelled, a delivered order cannot."""
         catalog, found = self.catalog(), {}
         for argument, key in takes.items():
             thing = next((thing for thing in catalog.things if thing.noun == key.thing), None)
@@ -494,7 +495,7 @@ class Probe:
             for field in thing.fields:
                 holds, fails = ({record.get(field.path) for record in side} for side in (did, did_not))
                 tells = field.kind in ("category", "flag") and None not in holds and not holds & fails
-                if tells and min(len(did), len(did_not)) >= 2:  # one thing alone differs from the others in every field
+                if tells and min(len(did), len(did_not)) >= 2:  # a single thing would differ in every field
                     found[argument] = {field.path: sorted(holds, key=str)}
                     break
         return found
@@ -552,8 +553,8 @@ class Probe:
         )
 
     def change_values(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict[str, Any]:
-        """Return values for the arguments of a changing tool, by path: existing things, and guessed texts and numbers;
-        a thing that it creates gets a new name."""
+        """Return values for the arguments of a changing tool, by path: existing things, and guessed texts and numbers.
+        If the tool creates a thing, the thing gets a new name."""
         choices = self.choices(server, tool, identifiers)
         if MAKING.keys() & set(words_of(tool.name)):
             choices |= {
@@ -581,7 +582,7 @@ class Probe:
                 else 3
             )
 
-        # reading tools that take the change's arguments, such as the path of a new file or the name of a new entity
+        # reading tools can take the change's arguments, such as the path of a new file or the name of a new entity
         asked = []
         for name, tool in self.tools[server].items():
             needed = needed_arguments(tool)
@@ -629,7 +630,7 @@ class Probe:
         return best
 
     async def content_before(self, lease: Lease, look: Seen) -> str | None:
-        "Return the result of a reading call before a change, from the probe where it is whole; None on a fault."
+        "Return the result of a reading call before a change, from the probe if it is whole there; None on a fault."
         if look.content and look.whole:
             return look.content
         result = await lease.call(look.server, look.tool, look.params)

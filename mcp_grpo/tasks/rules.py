@@ -27,7 +27,7 @@ class ToolCard:
     description: str  # a few words
     arguments: tuple[str, ...]  # keys of _ARGUMENT_NAMES: real argument names, in order
     gives: tuple[str, ...] = ()  # keys of _PHRASES, "symbol" or "post"
-    changes_state: bool = False  # whether a call changes something
+    changes_state: bool = False  # whether a call changes a state of the server
 
 
 _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
@@ -130,7 +130,7 @@ CARDS = [
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
 _LISTS = ("train", "held_out")
-LETTERS = "eeeeeaaaarrrriiiioooottttnnnssslllcccuudddppmmhhgbfywkvxzjq"  # with about the frequencies of English
+LETTERS = "eeeeeaaaarrrriiiioooottttnnnssslllcccuudddppmmhhgbfywkvxzjq"  # about as frequent as in English
 _OPTIONS = [(card.names, card.held_out_names) for card in CARDS] + [*_ARGUMENT_NAMES.values()]
 _NAMES = {*sum((train + held_out for train, held_out in _OPTIONS), ())}
 _WORDS = sorted({*"_".join(sum((train for train, _ in _OPTIONS), ())).split("_")} - {""})
@@ -225,7 +225,7 @@ _PHRASES = {
 }
 
 
-WORDS = {  # words that may state the fact, beside those of the question
+WORDS = {  # words that may stand beside the value in an answer, besides the words of the question
     "price": ("last", "latest", "current", "price", "traded", "$", "USD", "dollars"),
     "previous": ("previous", "close", "closed", "day", "before", "price", "$", "USD", "dollars"),
     "volume": ("volume", "traded", "shares"),
@@ -245,7 +245,7 @@ class Fact:
     kind: str  # a key of _PHRASES
     symbol: str
     value: str | None  # None: no tool returns it
-    day: str = ""  # for "close"
+    day: str = ""  # ISO date, only for the kind "close"
 
     def params(self, card: ToolCard) -> dict:
         "Return the arguments with which the card's tool returns this fact."
@@ -261,7 +261,7 @@ def _true_value(
     world: World,
     kind: str,  # a key of _PHRASES
     symbol: str,
-    day: str = "",  # for "close"
+    day: str = "",  # ISO date, only for the kind "close"
 ) -> str | None:  # None: it has no value
     "Return the world's value of a fact, printed as JSON prints it."
     if kind == "close":
@@ -294,8 +294,8 @@ class Maker:
 
     def fact(
         self,
-        kind: str = "",  # a key of _PHRASES; a random one when empty
-        company: Company | None = None,  # of the split; a random one when None
+        kind: str = "",  # a key of _PHRASES; empty: a random one
+        company: Company | None = None,  # a company of the split; None: a random one
     ) -> Fact:
         "Draw a fact that has a value."
         while True:
@@ -398,7 +398,7 @@ def chain(make: Maker) -> Draft:
     "Draw a task whose first call returns the symbol that the second one needs."
     rng = make.rng
     company, who, query = _named(make)
-    excluded = () if company.ceo else ("ceo",)  # a vacant post has no answer
+    excluded = () if company.ceo else ("ceo",)  # a company without a chief executive has no answer
     if query != company.name:
         excluded += ("sector",)  # the question would state its own answer
     kind = rng.choice([kind for kind in _PHRASES if kind not in excluded])
@@ -450,7 +450,7 @@ def post(make: Maker) -> Draft:
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
 def _unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
-    "Draw a question without an answer, and one in the same words that has one."
+    "Draw a question without an answer, and a question in the same words that has an answer."
     rng = make.rng
     kind = "ceo" if rng.random() < 0.4 else rng.choice(list(_PHRASES))
     vacant = [company.symbol for company in make.split.companies if company.ceo is None]
@@ -502,7 +502,7 @@ def say(make: Maker) -> Draft:
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8e2e4a3
-FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # and "unanswerable", in pairs
+FAMILIES = {"lookup": lookup, "two_lookups": two_lookups, "chain": chain, "post": post}  # without "unanswerable"
 
 
 _DRILLS = {"find_symbol": find_symbol, "say": say}
@@ -516,7 +516,7 @@ def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") 
         if refused:
             call["expect_error"] = True
         if family == "chain" and "symbol" in card.gives:
-            call["any_params"] = True  # a search has many wordings
+            call["any_params"] = True  # many different queries of a search are right
         calls.append(call)
     answer = (
         "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
@@ -602,7 +602,7 @@ _SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswera
 def first_tasks(
     tasks: list[Task],
     counts: dict[str, int],  # family -> number of tasks; "unanswerable" counts pairs
-) -> list[Task]:  # by id
+) -> list[Task]:  # sorted by id
     "Return the first tasks of each family by their numbers; pairs stay together."
 
     def by_number(task: Task) -> tuple[str, str]:
