@@ -527,7 +527,9 @@ def endpoint_writer(
             if name == "max_tokens":
                 form["max_completion_tokens"] = form[name]
             else:
-                _log.warning("%s takes no temperature of %s: it samples at its own.", model, form[name])
+                _log.warning(
+                    "%s does not accept the temperature %s: it samples at its default temperature.", model, form[name]
+                )
             del form[name]
         return name != ""
 
@@ -538,8 +540,8 @@ def endpoint_writer(
             return parse_turn(well_formed_text(text), truncated=ended == "length")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(
-                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); look "
-                "at its address, which often ends with /v1."
+                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); check "
+                "the address, which often ends with /v1."
             ) from None
 
     async def ask(messages: list[dict]) -> Action:
@@ -571,8 +573,8 @@ def endpoint_writer(
                 if failed < most:
                     await anyio.sleep(min(pause, _LONGEST_PAUSE))
         raise ConfigError(
-            f"the endpoint {base_url} does not answer as it should ({why}); look at its address, the model's name "
-            "and OPENAI_API_KEY."
+            f"the endpoint {base_url} gives no usable answer ({why}); check the address, the model's name and "
+            "OPENAI_API_KEY."
         )
 
     return lambda task: ask
@@ -641,7 +643,7 @@ def kept_if_cut_off(
     except BaseException:
         if episodes:
             _log.warning(
-                "%d of %d episodes were played; they are in %s",
+                "%d of %d episodes were played; these are in %s",
                 len(episodes),
                 wanted,
                 keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder),

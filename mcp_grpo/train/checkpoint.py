@@ -133,13 +133,13 @@ class Manifest(BaseModel):
         seed: int | None = None,  # of the run that resumes; None: not checked
         moving: bool = False,  # whether the run's reference is a moving average
     ):
-        """Raise `CheckpointError` if the run that resumes has another model, adapter or seed, or if its moving reference
-        is missing."""
+        """Raise `CheckpointError` if the run that resumes has another model, adapter or seed, or if its moving
+        reference is missing."""
         if {"model": self.model, "lora": self.lora} != origin:
             raise CheckpointError(
                 f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and "
                 f"this is {origin['model']} with lora={origin['lora']}; "
-                "resume with the model settings it was made with."
+                "resume with the model settings of the checkpoint."
             )
         if seed not in (None, self.seed):
             raise CheckpointError(
@@ -147,8 +147,8 @@ class Manifest(BaseModel):
             )
         if moving and not any(name.startswith("reference") for name in self.files):
             raise CheckpointError(
-                "The checkpoint holds no moving reference, and train.reference is ema: resume with the "
-                "train.reference and train.kl it was made with, or start a new run."
+                "The checkpoint holds no moving reference, but train.reference is ema: resume with the "
+                "train.reference and train.kl of the checkpoint, or start a new run."
             )
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #d97cdd92
@@ -276,7 +276,7 @@ def load_checkpoint(
     world = world or World()
     target, damaged = world.gather(None if world.rank else _newest(folder))[0]
     if damaged:
-        warnings.warn(f"Damaged checkpoints are passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
+        warnings.warn(f"Damaged checkpoints are skipped: {', '.join(path.name for path in damaged)}.", stacklevel=2)
     if target is None:
         return None
     manifest = Manifest.read(target)
@@ -292,7 +292,7 @@ def load_checkpoint(
         if moving:
             reference.load(_read_tensors(target, "reference"))
     except PolicyError as e:
-        raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
+        raise CheckpointError(f"{target.name}: {e} Resume with the model settings of the checkpoint.") from None
     if optimizer is not None:
         optimizer.load(_read_tensors(target, "optimizer"))
         states = sorted(target.glob("random*.safetensors"))

@@ -75,7 +75,7 @@ def stop_if_critical(
     if not any(verdict.critical for verdict in verdicts):
         return
     raise HealthError(
-        "The run was stopped, because it would learn nothing from here on, or unlearn.\n"
+        "The run was stopped, because further steps would teach the policy nothing, or make it worse.\n"
         + "\n".join(f"- {verdict}" for verdict in verdicts)
     )
 
@@ -93,8 +93,8 @@ def _why_not_moved(
         return (
             "zero_advantages",
             (
-                "all advantages are 0, because the rewards of every group are equal: take other tasks, or a reward "
-                "with more steps."
+                "all advantages are 0, because the rewards of every group are equal: use other tasks, or a reward with "
+                "more grades."
             ),
         )
     if not metrics["grad_norm"]:
@@ -108,8 +108,8 @@ def _why_not_moved(
     return (
         "optimizer_not_stepping",
         (
-            "there is a gradient and a learning rate, and no weight changed: the optimizer does not step, or holds "
-            "other parameters than the model's."
+            "no weight changed, although the gradient and the learning rate are not 0: the optimizer does not step, or "
+            "it updates parameters that are not the model's."
         ),
     )
 
@@ -228,7 +228,7 @@ class Health:
             moved, cause, text = (
                 0.0,
                 "policy_not_trained",
-                "weights changed, and no logprob did: what is trained is not part of the policy's computation.",
+                "weights changed, but no logprob did: the trained weights are not part of the policy's computation.",
             )
         verdict = Verdict("policy_does_not_move", cause, f"PPO ratios are degenerate: {text}")
         without_advantages = not moved and cause == "zero_advantages"
@@ -242,10 +242,10 @@ class Health:
         share = sum(bool(t.outcome.success) for t in valid) / len(valid)
         cause = "all_succeed" if share == 1 else "all_fail" if share == 0 else "equal_within_groups"
         advice = {
-            "all_succeed": "the tasks are solved: take harder ones.",
-            "all_fail": "no task is ever solved: take easier ones, or a warm start.",
+            "all_succeed": "all tasks are solved: use harder tasks.",
+            "all_fail": "no task is ever solved: use easier tasks, or a warm start (train.warmstart).",
             "equal_within_groups": (
-                "a task is either always solved or never: raise rollout.samples or rollout.temperature."
+                "each task is solved in all of its episodes or in none: raise rollout.samples or rollout.temperature."
             ),
         }[cause]
         return self.judge(
@@ -260,8 +260,8 @@ class Health:
             return None
         oldest = min((turn.version for t in valid for turn in t.turns if turn.role == "policy"), default=version)
         text = (
-            f"episodes were sampled by version {oldest} of the weights, and the current one is {version}: the engine "
-            "did not take an update."
+            f"episodes were sampled by version {oldest} of the weights, but the current version is {version}: the "
+            "engine did not load an update."
         )
         return self.judge(
             "versions_behind", float(max(version - oldest, 0)), Verdict("stale_sampler", "old_version", text)
@@ -272,25 +272,25 @@ class Health:
         gap = metrics.get("sampler_gap")
         if metrics.get("sampler_gap_max") == 0 and metrics["tokens_sampled"] >= 100:
             text = (
-                "the sampler's logprobs equal the learner's to the bit, so they are not those of the engine; mismatch "
-                "between the two cannot be corrected."
+                "the sampler's logprobs are exactly the learner's, so they do not come from the engine; a difference "
+                "between engine and learner cannot be corrected."
             )
             return self.judge("sampler_gap_max", 0.0, Verdict("sampler_logprobs_unused", "not_recorded", text))
-        seen = f"sampler and learner differ by {gap or 0:.3f} nats per token"
+        seen = f"the logprobs of sampler and learner differ by {gap or 0:.3f} nats per token"
         stale = Verdict(
             "stale_sampler",
             "old_weights",
             (
-                f"{seen}, and agreed before the weights changed: the engine reports the new weights and samples "
-                "from older ones."
+                f"{seen}, but agreed before the weights changed: the engine reports the new version of the weights, "
+                "but samples with old weights."
             ),
         )
         drift = Verdict(
             "token_drift",
             "other_tokens_or_distribution",
             (
-                f"{seen} from the first step on: the tokens learnt from are not those that were sampled (rendered or "
-                "tokenised again, a shifted mask), or rollout.temperature was not applied."
+                f"{seen} from the first step on: the learner's tokens are not the sampled tokens (they were rendered "
+                "or tokenised again, or the mask is shifted), or rollout.temperature was not applied."
             ),
         )
         verdict = self.judge("sampler_gap", gap, stale if self.agreed else drift)
@@ -300,16 +300,16 @@ class Health:
     def ratio(self, metrics: dict) -> Verdict | None:
         "Judge the largest change of a token's probability within one step."
         text = (
-            f"a ratio reached {metrics.get('ratio_max') or math.inf:.3g} and {metrics.get('clip_fraction') or 0:.0%} "
-            "of the tokens were clipped; lower train.lr or train.passes."
+            f"the largest ratio was {metrics.get('ratio_max') or math.inf:.3g}, and "
+            f"{metrics.get('clip_fraction') or 0:.0%} of the tokens were clipped; lower train.lr or train.passes."
         )
         return self.judge("ratio_max", metrics.get("ratio_max"), Verdict("exploding_ratio", "update_too_large", text))
 
     def kl(self, metrics: dict) -> Verdict | None:
         "Judge the distance of the policy from its reference."
         text = (
-            f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats per token; raise train.kl or lower "
-            "train.lr, or the policy forgets its language."
+            f"the KL to the reference is {metrics.get('kl') or 0:.2f} nats per token, so the policy may forget "
+            "its language: raise train.kl or lower train.lr."
         )
         return self.judge("kl", metrics.get("kl"), Verdict("kl_runaway", "update_too_large", text))
 
@@ -354,7 +354,7 @@ class Health:
                 family or "no_family",
                 (
                     f"none of the last {total(family, 0)} episodes of the family {family!r} succeeded, while other "
-                    "families do: look at one of its trajectories."
+                    "families succeed: look at a trajectory of this family."
                 ),
             )
             for family in failing
@@ -394,6 +394,6 @@ def explain_oom(
         said = str(error).partition(". GPU")[0].splitlines()[0]
         raise PolicyError(
             f"The memory does not suffice for {doing} ({said}). `mcp-grpo doctor` with the same settings names "
-            "those that fit, such as train.gradient_checkpointing=true, "
+            "settings that fit, such as train.gradient_checkpointing=true, "
             "a smaller train.token_budget or rollout.gpu_memory; finished steps are in the last checkpoint."
         ) from error

@@ -70,7 +70,7 @@ def count_steps(
     if not cfg.max_epochs:
         if cfg.steps is None:
             raise ConfigError(
-                "train.steps is null, so train.max_epochs must say how often the task file is gone through."
+                "train.steps is null, so train.max_epochs must say how many times to go through the task file."
             )
         return cfg.steps
     whole = cfg.max_epochs * _epoch_steps(cfg, tasks)

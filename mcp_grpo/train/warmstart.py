@@ -374,7 +374,7 @@ class Spread:
         raise TrainerError(
             f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn "
             "different rewards, so reinforcement would change nothing. "
-            "Warm the policy up (train.warmstart=200, or `mcp-grpo warmstart`), or take easier tasks."
+            "Use a warm start (train.warmstart=200, or `mcp-grpo warmstart`), or easier tasks."
         )
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #cdc5b2b9
