@@ -326,7 +326,7 @@ def publish_to(
     engine: Engine,  # that samples from the policy
     policy: Policy,
     chat: Chat,  # the policy's
-    tasks: list[Task],  # their prompts test whether the engine serves the weights
+    tasks: list[Task],  # their prompts are used to test whether the engine serves the new weights
 ) -> None:
     "Give an engine the policy's weights, as a trainer does before its first step."
     prompts = [] if engine.shares_weights else [chat.prompt_ids(chat.messages(task)) for task in tasks[:4]]
