@@ -46,8 +46,8 @@ from ..task import Task
 _log = logging.getLogger(__name__)
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9e57539f
-_LEVEL = 0.95  # of every interval, in (0, 1)
-_Z = NormalDist().inv_cdf((1 + _LEVEL) / 2)  # half width in standard deviations
+_LEVEL = 0.95  # confidence level of every interval
+_Z = NormalDist().inv_cdf((1 + _LEVEL) / 2)  # half the width of an interval, in standard deviations
 
 
 def wilson(
@@ -71,13 +71,13 @@ class Unit:
     source: str  # where the tasks come from, e.g. "mcp_grpo/heldout"
     success: bool | None  # None: an episode was aborted, so the outcome is unknown
     trajectories: list = field(default_factory=list, repr=False)
-    calls: int = 0  # that a person would need; 0: unknown
+    calls: int = 0  # number of calls that a person would need; 0: unknown
 
 
 def make_units(
     trajectories: list,  # list[Trajectory], one per task
 ) -> list[Unit]:
-    "Join trajectories to units; a unit succeeds if all its episodes do, and is unknown if one was aborted."
+    "Join trajectories to units; a unit succeeds if all its episodes succeed, and is unknown if one was aborted."
     members = {}
     for t in trajectories:
         members.setdefault((t.data_source, t.pair or t.task_id), []).append(t)
@@ -90,9 +90,9 @@ def make_units(
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #c288fd92
 class Change(NamedTuple):
-    "The mean difference of success between two evaluations of the same tasks, task by task."
+    "Hold the mean difference of success between two evaluations of the same tasks, paired by unit."
 
-    mean: float  # in [-1, 1]; nan without tasks whose outcome is known in both
+    mean: float  # in [-1, 1]; nan if no unit has a known outcome in both evaluations
     ci95: tuple[float, float]
 
     def __str__(self) -> str:
@@ -139,11 +139,11 @@ class Evaluation:
         return {f: self.of(family=f) for f in sorted({u.family for u in self.units})}
 
     def by_calls(self) -> dict[int, "Evaluation"]:
-        "Return one evaluation per number of calls, of the tasks where it is known."
+        "Return one evaluation per number of calls, for the tasks whose number is known."
         return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
 
     def compare(self, before: "Evaluation") -> "Change":
-        "Return how much success changed since an earlier evaluation of the same tasks."
+        "Compute the change of success since an earlier evaluation of the same tasks."
         return paired_difference(before, self)
 
     def summary(self) -> dict:
@@ -167,8 +167,8 @@ class Evaluation:
 def mean_interval(
     differences: list[float],  # of units, each in [-1, 1]
 ) -> tuple[float, float]:  # (low, high), in [-1, 1]
-    """Compute an interval for a mean difference, with half a unit added at 1, half a unit at -1 and one at 0; (-1, 1)
-    without units."""
+    """Compute an interval for a mean difference. Half a unit is added at 1, half a unit at -1 and one unit at 0;
+    without units the interval is (-1, 1)."""
     if not differences:
         return -1.0, 1.0
     m = len(differences) + 2
@@ -191,7 +191,7 @@ def harm_done(
     before: Evaluation,  # of the policy before reinforcement
     after: Evaluation,  # of the same tasks
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
-    "Return whether reinforcement lowered success, and what to do about it."
+    "Say that reinforcement lowered success, and what to do about it."
     lost, (low, high) = paired_difference(before, after)
     if high >= 0:
         return ""
@@ -217,7 +217,7 @@ class Rounds:
     def estimate(
         self, share: Callable[[int, int], float | None]
     ) -> tuple[float, tuple[float, float]]:  # (mean, interval)
-        "Compute the mean of a figure over units, and its interval; units where it is None are left out."
+        "Compute the mean of a figure over units, and its interval; leave out units whose figure is None."
         values = [value for n, c in self.counts().values() if (value := share(n, c)) is not None]
         if not values:
             return math.nan, (0.0, 1.0)
@@ -228,7 +228,7 @@ class Rounds:
         return mean, ((1 + low) / 2, (1 + high) / 2)
 
     def success(self) -> tuple[float, tuple[float, float]]:
-        "Return the share of solved rounds."
+        "Return the mean share of solved rounds, and its interval."
         return self.estimate(lambda n, c: c / n)
 
     def pass_at(self, k: int) -> tuple[float, tuple[float, float]]:
@@ -257,7 +257,7 @@ class Rounds:
         }
 
     def by_calls(self) -> dict[int, "Rounds"]:
-        "Return the rounds per number of calls, of the tasks where it is known."
+        "Return the rounds per number of calls, for the tasks whose number is known."
         return {
             calls: self.of(calls=calls)
             for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})
@@ -265,7 +265,7 @@ class Rounds:
 
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":
-        "Make rounds of kept episodes; those with the same sample number are one round."
+        "Make rounds from saved episodes; episodes with the same sample number form one round."
         numbers = sorted({episode.key[-1] for episode in episodes})
         return cls(
             [
@@ -275,7 +275,7 @@ class Rounds:
         )
 
     def summary(self) -> dict:
-        "Return the figures, for a file."
+        "Return the figures that are written to a file."
 
         def figures(part: "Rounds") -> dict:
             mean, interval = part.success()
@@ -300,7 +300,7 @@ class Rounds:
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9d858f63
 def paired_rounds(
     before: Rounds,
-    after: Rounds,  # of the same tasks, or some of them
+    after: Rounds,  # of the same tasks, or of some of them
 ) -> tuple[float, tuple[float, float], int]:  # (mean difference after - before, interval, units)
     "Compute the difference of success between two policies."
     old, new = before.counts(), after.counts()
@@ -337,7 +337,7 @@ def evaluate(
     seed: int = 0,  # seeds the sampling noise; without effect at temperature 0
     at_once: int = 112,  # concurrent episodes
 ) -> Evaluation:
-    "Attempt each task once and evaluate the outcomes; blocks, also inside a notebook."
+    "Attempt each task once and evaluate the outcomes; blocks until it is done, also in a notebook."
     return run_sync(evaluate_async, engine, tasks, pool, chat, cfg, rollout, run, seed, at_once)
 
 
@@ -392,7 +392,7 @@ _Writer = Callable[[Task], Callable[[list[dict]], Awaitable[Action]]]  # a task 
 
 @dataclass
 class TextPlayer:
-    "The player of a policy that writes text; its turns and the observations go into a trajectory without tokens."
+    "Play a policy that writes text; its turns and the observations are recorded in a trajectory without tokens."
 
     write: Callable[[list[dict]], Awaitable[Action]]  # messages -> the next turn
     messages: list[dict]  # the prompt; grows turn by turn
@@ -462,7 +462,7 @@ def evaluate_text(
     rounds: int = 1,  # attempts per task
     at_once: int = 8,  # concurrent episodes
     played: list[Trajectory]
-    | None = None,  # receives each finished episode, so that it is not lost if a later one fails
+    | None = None,  # receives each finished episode, so that it is not lost if a later episode fails
 ) -> list[Trajectory]:
     "Attempt tasks with a policy that writes text."
     return run_sync(_evaluate_text_async, write, tasks, pool, rounds, at_once, played)
@@ -488,8 +488,8 @@ def scripted_writer(
     return write
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #5e3d1329
-_BUSY_TRIES = 8  # of a request that the endpoint answers with 429
-_LONGEST_PAUSE = 60.0  # seconds between two of them
+_BUSY_TRIES = 8  # number of tries if the endpoint answers with 429
+_LONGEST_PAUSE = 60.0  # seconds between two tries
 _CONTEXT_FULL = re.compile(
     r"context.{0,12}(?:length|size|window)|(?:prompt|input|messages?) (?:is|are) too long|too many (?:input )?tokens|input token count",  # noqa: E501
     re.I,
@@ -497,12 +497,12 @@ _CONTEXT_FULL = re.compile(
 
 
 def endpoint_writer(
-    model: str,  # the endpoint's name of it
+    model: str,  # the model's name at the endpoint
     base_url: str,  # such as http://127.0.0.1:8000/v1
     temperature: float = 0.0,
     max_tokens: int = 1024,  # per turn
     stop: list[str] = (),  # texts that end a turn
-    tries: int = 3,  # of each request that fails
+    tries: int = 3,  # number of tries of a request that fails
     timeout: float = 120,  # seconds per request
 ) -> _Writer:
     """Return a model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if
@@ -521,13 +521,15 @@ def endpoint_writer(
         )
 
     def adapted(asked: dict, refusal: str) -> bool:
-        "Adapt further requests to a refusal that names a parameter; return whether it named one."
+        "Adapt further requests to a refusal that names a parameter; return whether it names one."
         name = next((name for name in ("max_tokens", "temperature") if name in asked and name in refusal), "")
         if name in form:
             if name == "max_tokens":
                 form["max_completion_tokens"] = form[name]
             else:
-                _log.warning("%s takes no temperature of %s: it samples at its own.", model, form[name])
+                _log.warning(
+                    "%s does not accept the temperature %s: it samples at its default temperature.", model, form[name]
+                )
             del form[name]
         return name != ""
 
@@ -538,8 +540,8 @@ def endpoint_writer(
             return parse_turn(well_formed_text(text), truncated=ended == "length")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(
-                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); look "
-                "at its address, which often ends with /v1."
+                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); check "
+                "the address, which often ends with /v1."
             ) from None
 
     async def ask(messages: list[dict]) -> Action:
@@ -571,8 +573,8 @@ def endpoint_writer(
                 if failed < most:
                     await anyio.sleep(min(pause, _LONGEST_PAUSE))
         raise ConfigError(
-            f"the endpoint {base_url} does not answer as it should ({why}); look at its address, the model's name "
-            "and OPENAI_API_KEY."
+            f"the endpoint {base_url} gives no usable answer ({why}); check the address, the model's name and "
+            "OPENAI_API_KEY."
         )
 
     return lambda task: ask
@@ -630,18 +632,18 @@ def _keep_elsewhere(episodes: list[Trajectory]) -> str:
 @contextmanager
 def kept_if_cut_off(
     policy: str,  # its name
-    episodes: list[Trajectory],  # grows inside
-    wanted: int,  # episodes
+    episodes: list[Trajectory],  # gets the finished episodes inside the block
+    wanted: int,  # number of planned episodes
     task_file: str,
     folder: str | Path,  # as for `keep_evaluation`
 ) -> Iterator[None]:
-    "Keep the episodes of an evaluation that fails inside, and log where they are."
+    "If an evaluation fails inside the block, save its finished episodes and log where they are."
     try:
         yield
     except BaseException:
         if episodes:
             _log.warning(
-                "%d of %d episodes were played; they are in %s",
+                "%d of %d episodes were played; these are in %s",
                 len(episodes),
                 wanted,
                 keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder),

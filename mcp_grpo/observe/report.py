@@ -38,8 +38,8 @@ def _is_written(
 
 
 class Report:
-    """The report of the folder of a run that has ended, is running, or was killed. Raises `ConfigError` for another
-    folder."""
+    """Report on the folder of a run that has ended, is running, or was killed. Raises `ConfigError` for a folder
+    that is not of a run."""
 
     def __init__(
         self,
@@ -163,8 +163,8 @@ def write_report(
         ) from None
     notebook, page = folder / "report.ipynb", folder / "report.html"
     with writing(page), tempfile.TemporaryDirectory() as sockets:
-        # Through sockets in a folder of its own other users cannot listen, nor do two reports from one working folder
-        # meet. A kernel is interrupted when it is stopped, and would print that as an error.
+        # The kernel's sockets are in a folder of its own, so other users cannot listen, and two reports from the same
+        # working folder do not collide. Stopping a kernel interrupts it, and it would print that as an error.
         settings = Settings(
             {
                 "KernelManager": {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"},

@@ -26,7 +26,7 @@ from ..rollout.trajectory import Trajectory, read_trajectories
 
 # %% ../../nbs/09_observe/02_view.ipynb #2619bbf4
 class Table:
-    "Rows under headings: Markdown in a notebook, aligned text in a terminal."
+    "Show rows under headings: as Markdown in a notebook, as aligned text in a terminal."
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ def named_parts(
     "Return the parts of an evaluation per family, and per number of calls that a person would need."
     families = {family or "no family": part for family, part in found.by_family().items()}
     if list(families) == ["no family"]:
-        families = {}  # the same as all tasks
+        families = {}  # a single family is the same as all tasks
     return families | {f"{calls} call{'s' * (calls > 1)}": part for calls, part in found.by_calls().items()}
 
 
 def success_table(
-    stages: dict,  # stage, such as before or after -> an Evaluation of the same tasks; the last one has the rows
+    stages: dict,  # stage, such as before or after -> an Evaluation of the same tasks; the last one determines the rows
     name: str = "held-out tasks",  # heading of the first column
 ) -> Table:
-    "Tabulate success at each stage with confidence intervals: overall, per family and per number of calls."
+    "Tabulate success and its confidence interval per stage: overall, per family and per number of calls."
 
     def cells(evaluation) -> list[str]:
         if evaluation is None or not evaluation.n:
@@ -100,7 +100,7 @@ def success_table(
 def time_table(
     metrics: list[dict],  # one per step, each with "seconds": {part: seconds}
 ) -> Table:
-    "Tabulate the mean seconds of each part of a step, and their share of the whole."
+    "Tabulate the mean seconds of each part of a step, and the part's share of the whole step."
     steps = [m["seconds"] for m in metrics if m.get("seconds")]
     mean = {part: sum(step.get(part, 0.0) for step in steps) / len(steps) for step in steps for part in step}
     whole = sum(mean.values())
@@ -111,7 +111,7 @@ def time_table(
 def tool_table(
     episodes: Iterable[Trajectory],
 ) -> Table:
-    "Tabulate per tool the number of calls, of errors and of faults by kind, and the median time."
+    "Tabulate per tool the number of calls, the number of errors, the faults by kind, and the median time."
     events = defaultdict(list)
     for episode in episodes:
         for event in episode.outcome.events:
@@ -127,7 +127,7 @@ def tool_table(
 
 # %% ../../nbs/09_observe/02_view.ipynb #3aeda692
 class Picture:
-    "A matplotlib figure that every notebook shows, including a headless one."
+    "Wrap a matplotlib figure so that every notebook shows it, even a headless one."
 
     def __init__(self, figure: Any):  # a matplotlib Figure
         self.figure = figure
@@ -143,9 +143,9 @@ class Picture:
 
 # %% ../../nbs/09_observe/02_view.ipynb #83220297
 def running_mean(
-    values: Sequence[float | None],  # None where a step has none
+    values: Sequence[float | None],  # one per step; None if the step has no value
     window: int = 10,  # number of steps averaged, the current one included
-) -> list[float]:  # nan until there is a value
+) -> list[float]:  # one per step; nan before the first value
     "Compute the mean of the last `window` values at each step."
     means = []
     for i in range(len(values)):
@@ -159,7 +159,7 @@ def plot_curve(
     names: Sequence[str] = ("reward", "success"),  # metrics to draw
     window: int = 10,  # steps of the running mean
 ) -> Picture:
-    "Plot training metrics over steps: a dot for each step, a running mean as the line."
+    "Plot training metrics over steps: a dot per step, and a running mean as a line."
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -183,7 +183,7 @@ def is_interactive() -> bool:
 
 
 class LivePlot:
-    "The learning curve, redrawn in place after each step; a headless notebook shows nothing."
+    "Redraw the learning curve in place after each step; show nothing in a headless notebook."
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ _MARKS = {
 
 
 class Reading:
-    "One or several trajectories to read: coloured in a notebook and by the command, plain as text."
+    "Show one or several trajectories to read: in colour in a notebook and on a terminal, plain as text."
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]):  # (title, segments)
         self.sections = [
@@ -279,7 +279,7 @@ def heading(
 def render_episode(
     episodes: Iterable[Trajectory],
 ) -> Reading:
-    "Render episodes to be read: the prompt grey, the policy's turns green, the tools' blue."
+    "Render episodes for reading: the prompt in grey, the policy's turns in green, the tools' results in blue."
     return Reading([(heading(t), [(part.role, part.text) for part in t.text]) for t in episodes])
 
 # %% ../../nbs/09_observe/02_view.ipynb #f38336ff
@@ -303,8 +303,8 @@ def example_tasks(
     played: list[Trajectory],  # one per task
     n: int = 3,
 ) -> list[str]:  # task ids
-    """Choose tasks to read, independently of their outcome: the first of each family, those that need the most calls
-    first."""
+    """Choose tasks to read, independently of their outcome: the first task of each family. Tasks with the most calls
+    come first."""
     first = list({t.family: t for t in reversed(played)}.values())[::-1]
     rest = [t for t in played if t not in first]
     return [t.task_id for t in (sorted(first, key=lambda t: -t.calls) + rest)[:n]]
@@ -321,7 +321,7 @@ EPISODES = {
 
 def read_episodes(
     place: str | Path,  # the folder of a run or an evaluation, or a .jsonl file
-    which: str = "",  # before | warmstart | after | train | evaluation; empty: the last of them that exists
+    which: str = "",  # before | warmstart | after | train | evaluation; empty: the last of these that exists
 ) -> list[Trajectory]:
     "Read the episodes of a run. Raises `ConfigError` if there are none."
     place = Path(place)
@@ -342,7 +342,7 @@ def read_episodes(
 
 
 def _ended(path: Path) -> list[Trajectory]:
-    "Return the episodes of a file. Raises `ConfigError` where one of them has no outcome."
+    "Return the episodes of a file. Raises `ConfigError` if an episode has no outcome."
     episodes = read_trajectories(path)
     for number, episode in enumerate(episodes, 1):
         if episode.outcome is None:
@@ -352,10 +352,10 @@ def _ended(path: Path) -> list[Trajectory]:
 
 def choose_episodes(
     episodes: list[Trajectory],
-    n: int = 3,  # at most; 0: all
-    family: str = "",  # only of this family
-    task: str = "",  # only of tasks whose id begins so
-    failed: bool = False,  # only those without success
+    n: int = 3,  # largest number of episodes; 0: all
+    family: str = "",  # only episodes of this family; empty: of all
+    task: str = "",  # only episodes of tasks whose id begins with this text
+    failed: bool = False,  # only episodes without success
 ) -> list[Trajectory]:
     "Choose episodes to read: one of each family first, in their order."
     wanted = [
@@ -369,12 +369,12 @@ def choose_episodes(
 # %% ../../nbs/09_observe/02_view.ipynb #0c4f4a34
 @dataclass
 class NeverSucceeded:
-    "A family of tasks without a single success."
+    "Describe a family of tasks without a single success."
 
     family: str
     episodes: int  # number of episodes
-    task_id: str  # of the example
-    reward: float  # of the example, the highest of the family
+    task_id: str  # of the example, the family's episode with the highest reward
+    reward: float  # of the example
     wrote: str  # the policy's turns in the example
 
     def __str__(self) -> str:
@@ -386,7 +386,7 @@ class NeverSucceeded:
 
 def never_succeeded(
     path: str | Path,  # the trajectories.jsonl of a run; need not exist
-    longest: int = 300,  # characters of an example
+    longest: int = 300,  # largest number of characters of `wrote`
 ) -> list[NeverSucceeded]:  # by family
     "Return the families of a run that never succeeded."
     if not Path(path).is_file():
@@ -395,7 +395,7 @@ def never_succeeded(
     with open(path, encoding="utf-8") as file:
         for line in file:
             if not line.endswith("\n"):
-                break  # the run was killed
+                break  # an incomplete line: the run was killed
             episode = json.loads(line)
             outcome, family = episode["outcome"], episode["family"]
             if outcome["reward"] is None:
@@ -433,9 +433,9 @@ def plain_errors(
 
 # %% ../../nbs/09_observe/02_view.ipynb #f0e26fc3
 def close_after_error(
-    *things,  # objects with a `close()`; the last is closed first
+    *things,  # objects with a method `close`; the last is closed first
 ) -> None:
-    "Close these when a cell of this headless notebook fails or is interrupted; elsewhere nothing changes."
+    "Close `things` if a cell of this headless notebook fails or is interrupted; do nothing in other environments."
     try:
         shell = get_ipython()
     except NameError:

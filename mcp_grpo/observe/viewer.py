@@ -38,7 +38,7 @@ _UNREADABLE = (
     AttributeError,
     OverflowError,
     RecursionError,
-)  # what a line may raise
+)  # exceptions that a damaged line may raise
 
 
 def _number(value: Any) -> float | None:
@@ -52,7 +52,7 @@ def _number(value: Any) -> float | None:
 def _without_tokens(
     line: bytes,  # of a file of episodes
 ) -> dict:
-    "Return the fields of an episode that describe it, without reading its tokens where they come first."
+    "Return the fields that describe an episode; do not parse its tokens if they come first in the line."
     start = line.find(b',"task_id":')
     try:
         return json.loads(b"{" + line[start + 1 :])
@@ -64,7 +64,7 @@ def _row(
     found: dict,  # an episode, with or without its tokens
     number: int,  # of its line, from 0
 ) -> dict[str, Any]:
-    "Return what the list shows of an episode. Raises one of `_UNREADABLE` for what is none."
+    "Return what the list shows of an episode. Raises one of `_UNREADABLE` if `found` is not an episode."
     outcome, (run, step, _, sample) = found.get("outcome") or {}, found["key"]
     events = outcome.get("events", [])
     return {
@@ -82,7 +82,7 @@ def _row(
 
 
 def _row_of_line(line: bytes, number: int) -> dict[str, Any]:
-    "Return what the list shows of a line, also of one that cannot be read."
+    "Return what the list shows of a line, even if the line cannot be read."
     try:
         return _row(_without_tokens(line), number)
     except _UNREADABLE:
@@ -92,17 +92,17 @@ def _row_of_line(line: bytes, number: int) -> dict[str, Any]:
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #99c4b369
 class _EpisodeFile:
-    "The episodes of a file: a row and the position of each line, found as far as they are asked for."
+    "Read the rows of a file of episodes and the positions of its lines, only as far as they are requested."
 
     def __init__(self, path: Path):  # a .jsonl file; need not exist
         self.path, self.lock = path, threading.Lock()
-        self.version, self.inode, self.rows, self.starts = 0, None, [], [0]  # starts: of the lines, and of what follows
+        self.version, self.inode, self.rows, self.starts = 0, None, [], [0]  # starts: of known lines and the next
 
     def read_rows(
         self,
         count: int,  # of rows to know, where the file has as many
     ) -> list[dict]:  # at least those, from the first
-        "Find rows until `count` are known, and return all that are."
+        "Read lines until `count` rows are known, and return all known rows."
         with self.lock, self.path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self.inode or status.st_size < self.starts[-1]:
@@ -119,7 +119,7 @@ class _EpisodeFile:
         start: int,  # number of the first line, from 0
         count: int = 1,
     ) -> list[bytes]:  # as many of them as there are
-        "Read lines of the file, and no others where their rows are known."
+        "Read some lines of the file; if their positions are known, read no other lines."
         self.read_rows(start + count)
         with self.lock, self.path.open("rb") as file:
             bounds = self.starts[start : start + count + 1]
@@ -127,13 +127,13 @@ class _EpisodeFile:
             return [file.read(end - begin) for begin, end in zip(bounds, bounds[1:])]
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #a9948c9f
-_LONGEST_CHARACTER = 8  # tokens that may spell one character; what is not one by then is shown as it is
+_LONGEST_CHARACTER = 8  # largest number of tokens that may form one character
 
 
 def _token_texts(
     tokenizer: Any,  # a tokenizers.Tokenizer
     ids: list[int],  # of one turn
-) -> list[str]:  # one per token; empty for a part of a character, which stands with its last token
+) -> list[str]:  # one per token; empty for a token inside a character, whose text is at the character's last token
     "Return the text of each token."
     texts, done = [], 0
     for end in range(1, len(ids) + 1):
@@ -171,7 +171,7 @@ def _find_tokenizer(
 
     name = _model_name(folder)
     named = asset("tiny") if name == "tiny" else Path(name or folder).expanduser()
-    places = [folder / "model", named, named / "model"]  # an evaluation may name the run whose model it is
+    places = [folder / "model", named, named / "model"]  # the model's name may be the folder of a run
     if name in PACKAGED_MODELS:
         places.append(models_folder() / f"{name}-{PACKAGED_MODELS[name].version}")
     found = [place / "tokenizer.json" for place in places]
@@ -179,25 +179,25 @@ def _find_tokenizer(
         cached = try_to_load_from_cache(name, "tokenizer.json")
         found += [Path(cached)] if isinstance(cached, str) else []
     except ValueError:
-        pass  # a folder is no name on a hub
+        pass  # a path is not a valid name on a hub
     for path in found:
         try:
             return Tokenizer.from_file(str(path))
-        except Exception:  # the library raises nothing more special, also for a file that does not exist
+        except Exception:  # the library raises only `Exception`, even if the file does not exist
             continue
     return None
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #878f77f7
-_COLUMNS = {"logprob": "logprobs", "advantage": "advantages", "ratio": "ratios", "mask": "sampled"}  # shown as -> field
+_COLUMNS = {"logprob": "logprobs", "advantage": "advantages", "ratio": "ratios", "mask": "sampled"}  # shown -> field
 
 
 def _tokens_of(
     found: dict,  # a line
-    span: dict,  # of a turn
-    text: str,  # recorded for the turn
+    span: dict,  # the turn's token range and role
+    text: str,  # the turn's recorded text
     tokenizer: Any,  # a tokenizers.Tokenizer
-) -> dict[str, list] | None:  # column -> a value per token; None if the tokenizer does not give the text
-    "Return the tokens of a turn with what is recorded of each."
+) -> dict[str, list] | None:  # column -> a value per token; None if the decoded tokens differ from `text`
+    "Return the tokens of a turn with the recorded values of each."
     ids = found["ids"][span["start"] : span["end"]]
     texts = _token_texts(tokenizer, ids)
     if "".join(texts) != text:
@@ -211,7 +211,7 @@ def _tokens_of(
 
 
 def _call_of(event: dict) -> dict[str, Any]:
-    "Return what the page shows of a tool call; short arguments stand on one line."
+    "Return what the page shows of a tool call; short arguments are written on one line."
     given = json.dumps(event.get("arguments"), ensure_ascii=False)
     return {
         **{name: str(event.get(name, "")) for name in ("name", "server", "tool", "content", "fault")},
@@ -226,7 +226,7 @@ def _describe_episode(
     number: int,  # of the line, from 0
     tokenizer: Any = None,  # a tokenizers.Tokenizer; None: turns are shown as text
 ) -> dict[str, Any]:
-    "Return an episode as the page shows it. Raises one of `_UNREADABLE` for a line that is none."
+    "Return an episode as the page shows it. Raises one of `_UNREADABLE` if `found` is not an episode."
     found = read_json(line)
     ids, outcome, parts = found.get("ids") or [], found.get("outcome") or {}, found.get("text") or []
     spans = [{"start": 0, "end": found.get("prompt_len", 0), "role": "prompt"}, *found.get("turns", [])]
@@ -235,7 +235,7 @@ def _describe_episode(
     turns, number_of_turn, note = [], -1, ""
     for part, span in zip(parts, spans):
         role, text, tokens = str(part["role"]), str(part["text"]), None
-        follows = role == "forced" and bool(turns) and turns[-1]["role"] == "policy"  # written in place of a turn
+        follows = role == "forced" and bool(turns) and turns[-1]["role"] == "policy"  # replaces a policy's turn
         number_of_turn += role in ("policy", "forced") and not follows
         if role == "policy" and span:
             tokens = tokenizer and _tokens_of(found, span, text, tokenizer)
@@ -273,7 +273,7 @@ def _describe_episode(
     }
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #2aaf6b9e
-_ROWS = 500  # of an answer
+_ROWS = 500  # largest number of rows per answer
 
 
 def _texts_of(found: dict) -> list[str]:
@@ -286,7 +286,7 @@ def _texts_of(found: dict) -> list[str]:
 
 
 class Viewer:
-    "The episodes of a run or an evaluation, read as the page asks for them."
+    "Read the episodes of a run or an evaluation as the page requests them."
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class Viewer:
 
     @property
     def stages(self) -> list[str]:
-        "Return the names of the files that exist by now."
+        "Return the names of the stages whose files exist by now."
         return [stage for stage, file in self.files.items() if file.path.is_file()]
 
     @cached_property
@@ -317,12 +317,12 @@ class Viewer:
         return {"run": self.name, "model": _model_name(self.folder), "stages": self.stages}
 
     def rows(self, stage: str, start: int) -> dict[str, Any]:
-        "Return the rows of a stage from one on."
+        "Return rows of a stage, beginning with the row number `start`."
         file = self.files[stage]
         return {"rows": file.read_rows(start + _ROWS)[start : start + _ROWS], "version": file.version}
 
     def episode(self, stage: str, number: int) -> dict[str, Any]:
-        "Return an episode, or why its line cannot be read. Raises `LookupError` if there is none of this number."
+        "Return an episode, or why its line cannot be read. Raises `LookupError` if there is no line of this number."
         [line] = self.files[stage].read_lines(number) or [None]
         if line is None:
             raise LookupError(number)
@@ -332,7 +332,7 @@ class Viewer:
             return {"row": _row_of_line(line, number), "broken": f"{type(error).__name__}: {error}", "turns": []}
 
     def search(self, stage: str, start: int, text: str) -> dict[str, Any]:
-        "Return the numbers of the episodes that hold a text, without regard to case, and where to go on."
+        "Search episodes for a text, ignoring case; return their numbers, and where the next search begins."
         lines, found = self.files[stage].read_lines(start, _ROWS), []
         for number, line in enumerate(lines, start):
             try:
@@ -344,10 +344,10 @@ class Viewer:
 
     def page(
         self,
-        number: int = 100,  # of episodes, at most
+        number: int = 100,  # largest number of episodes
     ) -> "Page":
-        """Make a page that needs nothing else: an equal share of the episodes of each stage, the first of those held
-        out, so that before and after show the same tasks, and the last of training."""
+        """Make a self-contained page with an equal number of episodes per stage: the first held-out episodes, so that
+        before and after show the same tasks, and the last episodes of training."""
         known = {stage: len(self.files[stage].read_rows(sys.maxsize)) for stage in self.stages}
         episodes, left = {}, number
         for place, stage in enumerate(sorted(known, key=known.get)):
@@ -361,7 +361,7 @@ class Viewer:
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #750e583e
 def _page_html(
-    data: dict | None = None,  # the episodes to embed; None: the page asks the program that serves it
+    data: dict | None = None,  # the episodes to embed; None: the page requests them from its server
 ) -> str:
     "Return the page, with the digests of its script and style in its policy."
     page = (asset().parent / "observe" / "viewer.html").read_text(encoding="utf-8")
@@ -378,7 +378,7 @@ def _page_html(
 
 @dataclass(frozen=True)
 class Page:
-    "One HTML file with the episodes in it; JupyterLab shows it in a frame that can reach nothing outside."
+    "Hold one HTML file with its episodes; JupyterLab shows it in an isolated frame."
 
     html: str
     episodes: int  # number of them
@@ -400,7 +400,7 @@ _ASKED = re.compile(r"(rows|episode|search)/([a-z]+)/([0-9]{1,12})")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    "Answer the requests of the page; `server.viewer` and `server.token` are set by `open_server`."
+    "Answer the requests of the page; `open_server` sets `server.viewer` and `server.token`."
 
     timeout = 60  # seconds that a connection may be silent
 
@@ -439,19 +439,19 @@ class _Handler(BaseHTTPRequestHandler):
             "Cache-Control": "no-store",
         }.items():
             self.send_header(name, value)
-        with contextlib.suppress(ConnectionError):  # the page has asked for something else meanwhile
+        with contextlib.suppress(ConnectionError):  # the page has cancelled this request in the meantime
             self.end_headers()
             self.wfile.write(body)
 
     def log_message(self, *parts) -> None:
-        "Print nothing: a line per request would hold the token."
+        "Print nothing, because a log line per request would contain the token."
 
 
 def open_server(
     viewer: Viewer,
-    port: int = 0,  # 0: a free one
-) -> tuple[ThreadingHTTPServer, str]:  # its `serve_forever` answers; the address of the page
-    "Open a server for the page on this machine. Raises `ConfigError` for a port that is in use."
+    port: int = 0,  # 0: any free port
+) -> tuple[ThreadingHTTPServer, str]:  # the server, to be run by `serve_forever`; the address of the page
+    "Open a server for the page on this machine. Raises `ConfigError` if the port is in use."
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     except (OSError, OverflowError) as error:

@@ -37,7 +37,7 @@ def rloo(
     rewards: Tensor,  # [n] valid rewards of one group
     cfg: TrainConfig = TrainConfig(),  # not needed
 ) -> Tensor:  # [n]
-    "Return `r - mean of the others`."
+    "Return each reward minus the mean of the other rewards."
     n = len(rewards)
     return (rewards - rewards.mean()) * n / max(n - 1, 1)
 
@@ -48,11 +48,11 @@ class Row:
 
     ids: list[int]  # tokens as the model saw them
     sampled: list[int]  # 1 where the policy produced the token
-    logprobs: list[float]  # as the sampler reported them; 0 elsewhere
+    logprobs: list[float]  # of the sampled tokens, as the sampler reported them; 0 for all other tokens
     turn: Tensor  # [n] int64: the policy's turn that the token belongs to, 0 for the first
     reward: float  # of the whole episode, after penalties
-    rewards: Tensor  # [n] float64: the part of it that is credited to the token
-    masked: bool = False  # counts in the baseline, but nothing is learnt from it
+    rewards: Tensor  # [n] float64: the part of the reward that is credited to each token
+    masked: bool = False  # True: the row counts in the baseline, but nothing is learnt from its tokens
     values: Tensor | None = None  # [n] float64: the value head's estimates before the update
     returns: Tensor | None = None  # [n] float64: the value head's targets; set by the methods with values
     logp_ref: Tensor | None = None  # [n] float64: under the reference, if the advantages need it
@@ -92,7 +92,7 @@ class Row:
 # %% ../../nbs/08_train/00_advantage.ipynb #a2d89cd2
 _Method = Callable[
     [list[list[Row]], TrainConfig], list[list[Tensor]]
-]  # the valid episodes of each group -> an advantage for each of their tokens
+]  # the rows of each group -> one advantage per sampled token
 
 
 def has_spread(
@@ -105,7 +105,7 @@ def has_spread(
 
 
 def _by_episode(
-    method: Callable[[Tensor, TrainConfig], Tensor],  # from the rewards of a group to as many advantages
+    method: Callable[[Tensor, TrainConfig], Tensor],  # the rewards of a group -> one advantage per reward
 ) -> _Method:
     "Make a method that gives every token the advantage of its episode."
 
@@ -121,7 +121,7 @@ def turn_returns(
     row: Row,  # an episode
     gamma: float,  # discount per turn
 ) -> list[float]:  # one per turn
-    "Return the discounted reward from each turn on: `G_k = r_k + gamma * G_(k+1)`."
+    "Return for each turn k the discounted reward from this turn on: `G_k = r_k + gamma * G_(k+1)`."
     turns = int(row.turn.max()) + 1 if len(row.turn) else 0
     earned, out = 0.0, []
     for reward in torch.zeros(turns, dtype=torch.float64).index_add(0, row.turn, row.rewards).flip(0).tolist():
@@ -134,7 +134,7 @@ def by_turn(
     groups: list[list[Row]],  # valid episodes
     cfg: TrainConfig,  # advantage.gamma
 ) -> list[list[Tensor]]:
-    "Compare the return of each turn with those of the same turn in the group."
+    "Compare the return of each turn with the returns of the same turn in the other episodes of the group."
 
     def of_group(group: list[Row]) -> list[Tensor]:
         returns = [turn_returns(row, cfg.advantage.gamma) for row in group]
@@ -152,7 +152,7 @@ def by_turn(
 
 # %% ../../nbs/08_train/00_advantage.ipynb #8c213a37
 def whiten(
-    groups: list[list[Tensor]],  # a tensor for each episode
+    groups: list[list[Tensor]],  # one tensor per episode
 ) -> list[list[Tensor]]:
     "Return `(x - mean) / sqrt(var + 1e-8)` over all tokens of the batch; zeros if they are all equal."
     flat = torch.cat([x for group in groups for x in group] or [torch.zeros(0, dtype=torch.float64)])
@@ -176,7 +176,7 @@ def reinforce_pp(
     groups: list[list[Row]],  # valid episodes
     cfg: TrainConfig,  # advantage.gamma
 ) -> list[list[Tensor]]:
-    "Compute the return from each token on, normalised over the batch."
+    "Compute for each token the return from this token on, normalised over the batch."
     return whiten([[discounted(row.rewards, cfg.advantage.gamma) for row in group] for group in groups])
 
 # %% ../../nbs/08_train/00_advantage.ipynb #c1f68945
@@ -185,7 +185,7 @@ def _generalised(
     values: Tensor,  # [n] estimates
     cfg: TrainConfig,  # advantage.gamma, advantage.gae_lambda
 ) -> Tensor:  # [n]
-    "Compute the generalised advantages."
+    "Compute generalised advantages (GAE) from the rewards and values of one episode."
     gamma, following = cfg.advantage.gamma, torch.cat([values[1:], values.new_zeros(1)])[: len(values)]
     return discounted(rewards + gamma * following - values, gamma * cfg.advantage.gae_lambda)
 
@@ -194,7 +194,7 @@ def gae(
     groups: list[list[Row]],  # valid episodes, with values
     cfg: TrainConfig,  # advantage.gamma, advantage.gae_lambda
 ) -> list[list[Tensor]]:
-    "Compute generalised advantages, normalised over the batch, and set the returns that the value head learns."
+    "Compute generalised advantages, normalised over the batch, and set each row's returns, the value head's targets."
 
     def of(row: Row) -> Tensor:
         if row.values is None:
@@ -239,7 +239,7 @@ BY_EPISODE = (
 
 
 def _shuffle(
-    found: list[list[Tensor]],  # the advantages of the valid episodes
+    found: list[list[Tensor]],  # the advantages, by group and episode
     generator: torch.Generator | None,  # None: torch's global generator
 ) -> list[list[Tensor]]:
     "Permute the episodes' advantages over the whole batch."

@@ -22,7 +22,7 @@ from .value import estimate_values
 # %% ../../nbs/08_train/04_batch.ipynb #b1f95dc2
 def _overlong_penalty(
     length: int,  # tokens of the episode after its prompt
-    limit: int,  # of that length
+    limit: int,  # largest allowed value of `length`
     cfg: TrainConfig,  # overlong
 ) -> float:  # 0 to overlong.penalty
     "Compute `clip((length - (limit - buffer)) / buffer, 0, 1)` times the largest penalty; 0 without a buffer."
@@ -47,10 +47,10 @@ def _shaped_row(
 
 def make_rows(
     groups: list[list[Trajectory]],  # a list for each task
-    cfg: TrainConfig = TrainConfig(),  # shaping and masking, and whether groups with equal rewards are left out
+    cfg: TrainConfig = TrainConfig(),  # overlong; drop_zero_variance_groups
     max_tokens: int = 512,  # limit of an episode
-) -> list[list[Row]]:  # those with a valid reward, by group
-    "Make the rows of all groups, or of those whose rewards differ where the advantage compares nothing else."
+) -> list[list[Row]]:  # by group; only episodes with a valid reward have a row
+    "Make the rows of all groups; leave out groups with equal rewards if configured and the advantage allows it."
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
     if cfg.drop_zero_variance_groups and advantage_kind(cfg) in BY_EPISODE:
         valid = [
@@ -88,7 +88,7 @@ def _pad(
     device: torch.device | str = "cpu",  # the policy's
 ) -> tuple[
     Tensor, Tensor, Tensor
-]:  # int64: [rows, tokens] ids; for each sampled token, the place of the state that predicts it, and its id
+]:  # int64: [rows, tokens] ids; per sampled token, the position of the state that predicts it, and its id
     "Pad rows on the right to one length."
     width = max(len(row.ids) for row in rows)
 
@@ -108,7 +108,7 @@ class MicroBatch:
         weights: list[float],  # for each row, the weight of one of its tokens in the batch
         device: torch.device | str = "cpu",  # the policy's
         share: bool = True,  # compute common prefixes once
-        real: bool = True,  # part of the batch; False: a filler, because another process has one more
+        real: bool = True,  # False: a filler outside the batch, because another process has one micro-batch more
     ):
         self.rows, self.real = rows, real
         at = [(n, i) for n, row in enumerate(rows) for i, sampled in enumerate(row.sampled) if sampled]
@@ -162,10 +162,10 @@ class MicroBatch:
 # %% ../../nbs/08_train/04_batch.ipynb #372f23e1
 def divide(
     rows: list[Row],  # of the whole batch, with sampled tokens
-    budget: int,  # tokens of a micro-batch that go through the network, at most
-    most: int = 0,  # rows of a micro-batch, at most; 0: no limit
+    budget: int,  # largest number of tokens of a micro-batch that go through the network
+    most: int = 0,  # largest number of rows of a micro-batch; 0: no limit
     share: bool = True,  # compute common prefixes once
-    ranks: int = 1,  # processes, each of which should get a micro-batch
+    ranks: int = 1,  # number of processes; each should get at least one micro-batch
 ) -> list[list[int]]:  # indices of the rows of each micro-batch
     "Divide a batch into micro-batches."
     ids, sampled = [row.ids for row in rows], [row.sampled for row in rows]
@@ -190,7 +190,7 @@ def micro_batches(
     share: bool = True,  # compute common prefixes once
     rank: int = 0,  # of this process
     ranks: int = 1,  # number of processes
-) -> list[MicroBatch]:  # as many in every process
+) -> list[MicroBatch]:  # the same number in every process
     "Make the micro-batches of this process."
     mine = [
         MicroBatch([rows[i] for i in part], [weights[i] for i in part], device, share) for part in parts[rank::ranks]
@@ -202,14 +202,14 @@ def micro_batches(
 
 # %% ../../nbs/08_train/04_batch.ipynb #99467f7e
 def make_updates(
-    rows: list[Row],  # that are learnt from
+    rows: list[Row],  # the rows to learn from
     weights: list[float],  # for each row, the weight of one of its tokens in the batch
     cfg: TrainConfig,  # token_budget, micro_batch, accumulation
     device: torch.device | str = "cpu",  # the policy's
     share: bool = True,  # compute common prefixes once
     world: World | None = None,  # processes that share the batch; None: this one alone
     generator: torch.Generator | None = None,  # for the order of several updates
-) -> list[list[MicroBatch]]:  # of this process, by update; none without rows
+) -> list[list[MicroBatch]]:  # of this process, by update; empty if there are no rows
     "Divide a step into one update, or several of `accumulation` micro-batches, each with the weight of the whole step."
     world = world or World()
     parts = divide(rows, cfg.token_budget, cfg.micro_batch, share, 1 if cfg.accumulation else world.size)

@@ -57,9 +57,9 @@ def _commit(
     target: Path,  # the folder to make; must not exist
     fill: Callable[[Path], None],  # writes files into the folder it is given
     about: dict | None = None,  # JSON: the manifest's fields besides `files`
-    world: World | None = None,  # processes that all fill it; None: this one alone
+    world: World | None = None,  # processes that fill the folder together; None: only this process
 ):
-    "Make `target` whole or not at all. Raises `WriteError` if the disk is full or permission is missing."
+    "Make `target`, complete or not at all. Raises `WriteError` if the disk is full or permission is missing."
     world = world or World()
     if target.exists():
         raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
@@ -77,7 +77,7 @@ def _commit(
 
 
 def _finish(
-    part: Path,  # filled
+    part: Path,  # the filled temporary folder
     target: Path,  # its final name
     about: dict | None,  # as in `_commit`
 ):
@@ -96,9 +96,9 @@ def _finish(
 
 def _is_whole(
     target: Path,  # a folder made by `_commit`
-    parts: tuple[str, ...] = (),  # with each of which the name of a file has to begin
+    parts: tuple[str, ...] = (),  # for each of these, some file's name must begin with it
 ) -> bool:
-    "Return whether the manifest lists files, those of all parts too, and all of them exist with their digests."
+    "Return whether the manifest lists at least one file per part, and all listed files have their digests."
     try:
         files = json.loads((target / "manifest.json").read_text())["files"]
         if not files or any(not any(name.startswith(part) for name in files) for part in parts):
@@ -116,7 +116,7 @@ class Manifest(BaseModel):
     model: str = Field(description="name of the model that was trained")
     lora: dict[str, int] | None = Field(description="rank and alpha of the adapter; null if all weights were trained")
     seed: int = Field(0, description="of the run")
-    ranks: int = Field(1, ge=1, description="processes that wrote it, each its share of the files")
+    ranks: int = Field(1, ge=1, description="number of processes that wrote the checkpoint, each a share of it")
     files: dict[str, str] = Field(min_length=1, description="path below the folder: sha256")
 
     @classmethod
@@ -131,15 +131,15 @@ class Manifest(BaseModel):
         self,
         origin: dict,  # model and lora, from `Policy.origin`
         seed: int | None = None,  # of the run that resumes; None: not checked
-        moving: bool = False,  # the run's reference is a moving average
+        moving: bool = False,  # whether the run's reference is a moving average
     ):
-        """Refuse to resume with another model, adapter or seed, or without the reference, because the run would not be
-        the same; raises `CheckpointError`."""
+        """Raise `CheckpointError` if the run that resumes has another model, adapter or seed, or if its moving
+        reference is missing."""
         if {"model": self.model, "lora": self.lora} != origin:
             raise CheckpointError(
                 f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and "
                 f"this is {origin['model']} with lora={origin['lora']}; "
-                "resume with the model settings it was made with."
+                "resume with the model settings of the checkpoint."
             )
         if seed not in (None, self.seed):
             raise CheckpointError(
@@ -147,25 +147,25 @@ class Manifest(BaseModel):
             )
         if moving and not any(name.startswith("reference") for name in self.files):
             raise CheckpointError(
-                "The checkpoint holds no moving reference, and train.reference is ema: resume with the "
-                "train.reference and train.kl it was made with, or start a new run."
+                "The checkpoint holds no moving reference, but train.reference is ema: resume with the "
+                "train.reference and train.kl of the checkpoint, or start a new run."
             )
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #d97cdd92
-_PARTS = ("weights", "optimizer", "random")  # of a checkpoint
+_PARTS = ("weights", "optimizer", "random")  # the files of a checkpoint begin with these names
 
 
 def checkpoints(
     folder: str | Path,  # of the run
 ) -> list[Path]:  # newest first
-    "Return the checkpoints in a folder, whole or damaged."
+    "Return all checkpoints in a folder, complete or damaged."
     return sorted(Path(folder).glob("step-*"), reverse=True)
 
 
 def _newest(
     folder: str | Path,  # of the run
-) -> tuple[Path | None, list[Path]]:  # a checkpoint; the damaged ones that are newer
-    "Return the newest checkpoint that is whole, and the damaged ones that are newer."
+) -> tuple[Path | None, list[Path]]:  # a complete checkpoint, or None; the damaged checkpoints after it
+    "Return the newest complete checkpoint, and the damaged checkpoints that are newer."
     damaged = []
     for path in checkpoints(folder):
         if _is_whole(path, _PARTS):
@@ -195,7 +195,7 @@ def _random_states() -> dict[str, torch.Tensor]:
 def _restore_random(
     states: dict[str, torch.Tensor],  # from `_random_states`
 ):
-    "Restore the states of the global random generators; GPUs that this machine lacks are left out."
+    "Restore the states of the global random generators; ignore states of GPUs that this machine does not have."
     random.setstate((3, tuple(states["python"].tolist()), next(iter(states["python.gauss"].tolist()), None)))
     position, has_gauss, gauss = states["numpy.rest"].tolist()
     np.random.set_state(("MT19937", states["numpy"].numpy().astype(np.uint32), int(position), int(has_gauss), gauss))
@@ -209,14 +209,14 @@ def save_checkpoint(
     folder: str | Path,  # of the run's checkpoints
     step: int,  # finished steps
     policy: Policy,  # whose trained weights are saved
-    optimizer: Optimizer,  # of these weights
+    optimizer: Optimizer,  # its state is saved
     seed: int = 0,  # of the run
     keep: int = 2,  # checkpoints to keep; older ones are deleted
-    cfg: Config | None = None,  # of the run, with the digests of its servers' tools; written beside the rest
-    world: World | None = None,  # processes that write together; None: this one alone
-    reference: Reference | None = None,  # of the KL term; saved if it moves
+    cfg: Config | None = None,  # of the run, with the digests of its servers' tools; saved in the checkpoint
+    world: World | None = None,  # processes that write together; None: only this process
+    reference: Reference | None = None,  # of the KL term; saved only if it is a moving average
 ) -> Path:  # the checkpoint
-    "Write a checkpoint that exists whole or not at all; each process of a run writes its share."
+    "Write a checkpoint that is complete or does not exist; each process of a run writes its share."
     world = world or World()
     share = f"-{world.rank + 1:05d}-of-{world.size:05d}" if world.size > 1 else ""
 
@@ -235,7 +235,7 @@ def save_checkpoint(
 
     target = Path(folder) / f"step-{step:06d}"
     if not world.rank and target.exists() and not _is_whole(target, _PARTS):
-        shutil.rmtree(target)  # damaged: the run resumed from an older checkpoint
+        shutil.rmtree(target)  # a damaged checkpoint: the run resumed from an older one
     world.gather("removed")
     _commit(target, fill, dict(step=step, seed=seed, ranks=world.size, **policy.origin), world)
     if world.rank:
@@ -243,7 +243,7 @@ def save_checkpoint(
     kept = [target]
     for path in checkpoints(folder):
         if path >= target:
-            continue  # a newer checkpoint can only be a damaged one
+            continue  # a newer checkpoint can only be damaged
         if len(kept) < keep and _is_whole(path, _PARTS):
             kept.append(path)
         else:
@@ -255,7 +255,7 @@ def _read_tensors(
     folder: Path,  # a checkpoint
     name: str,  # weights | optimizer | reference
 ) -> dict[str, torch.Tensor]:
-    "Read the tensors of a checkpoint, whether one process wrote them or several a share each."
+    "Read the tensors of a checkpoint, written by one process or in shares by several."
     return {
         key: value for path in sorted(folder.glob(f"{name}*.safetensors")) for key, value in load_file(path).items()
     }
@@ -265,18 +265,18 @@ def load_checkpoint(
     folder: str | Path,  # of the run's checkpoints; need not exist
     policy: Policy,  # gets the weights
     optimizer: Optimizer
-    # gets the optimizer's state; None: the policy is only used, so it gets the weights, and a value head only if it
-    # has one
+    # gets the optimizer's state; None: the policy will not be trained, so only weights are loaded, and those of a
+    # value head only if the policy has one
     | None = None,
     seed: int | None = None,  # of the run that resumes; None: not checked
-    world: World | None = None,  # processes that load together, also more or fewer than wrote it; None: this one alone
-    reference: Reference | None = None,  # gets the saved weights if it moves
-) -> Manifest | None:  # None if there is no whole checkpoint
-    "Load the newest checkpoint that is whole; a warning names the damaged ones after it."
+    world: World | None = None,  # processes that load together, in any number; None: only this process
+    reference: Reference | None = None,  # gets the saved weights if it is a moving average
+) -> Manifest | None:  # None if there is no complete checkpoint
+    "Load the newest complete checkpoint; a warning names the damaged checkpoints after it."
     world = world or World()
     target, damaged = world.gather(None if world.rank else _newest(folder))[0]
     if damaged:
-        warnings.warn(f"Damaged checkpoints are passed over: {', '.join(path.name for path in damaged)}.", stacklevel=2)
+        warnings.warn(f"Damaged checkpoints are skipped: {', '.join(path.name for path in damaged)}.", stacklevel=2)
     if target is None:
         return None
     manifest = Manifest.read(target)
@@ -292,7 +292,7 @@ def load_checkpoint(
         if moving:
             reference.load(_read_tensors(target, "reference"))
     except PolicyError as e:
-        raise CheckpointError(f"{target.name}: {e} Resume with the model settings it was made with.") from None
+        raise CheckpointError(f"{target.name}: {e} Resume with the model settings of the checkpoint.") from None
     if optimizer is not None:
         optimizer.load(_read_tensors(target, "optimizer"))
         states = sorted(target.glob("random*.safetensors"))
@@ -305,8 +305,8 @@ def check_resumable(
     folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
 ) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
-    """Refuse to resume if all checkpoints are damaged, or with another model or seed, fewer steps than are done, or
-    without the reference; needs no model."""
+    """Raise `CheckpointError` if all checkpoints are damaged, the model, seed or reference differs, or fewer steps are
+    configured than are done; needs no model."""
     (found, damaged), m = _newest(folder), cfg.model
     if found is None and not damaged:
         return 0
@@ -323,7 +323,7 @@ def check_resumable(
     if cfg.train.steps < manifest.step:
         raise CheckpointError(
             f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least "
-            "as many, or start a new run."
+            "this number, or start a new run."
         )
     return manifest.step
 

@@ -33,8 +33,8 @@ from .value import value_loss
 def summarise(
     groups: list[list[Trajectory]],  # a list for each task
 ) -> dict[str, float | None]:
-    """Compute the metrics of a step that need no learner: the reward and each of its terms, success, and counts of
-    episodes and groups."""
+    """Compute the metrics of a step that need no update: means of the reward, its terms and the success, and counts
+    of episodes and groups."""
     played = [t for group in groups for t in group]
     valid = [t for t in played if t.outcome.reward is not None]
     rewards = [[t.outcome.reward for t in group if t.outcome.reward is not None] for group in groups]
@@ -58,7 +58,7 @@ def summarise(
 
 # %% ../../nbs/08_train/05_learner.ipynb #e89914b6
 def _to_cpu(
-    found: dict[str, Tensor],  # numbers
+    found: dict[str, Tensor],  # tensors of one element
 ) -> dict[str, Tensor]:
     "Copy numbers to the CPU all at once, because each copy waits for the GPU."
     return dict(zip(found, torch.stack([value.float() for value in found.values()]).cpu()))
@@ -67,9 +67,9 @@ def _to_cpu(
 def _sum_statistics(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, from `policy_loss`
     tokens: int,  # sampled tokens of the whole batch
-    updates: int = 1,  # that the micro-batches belong to
+    updates: int = 1,  # number of updates in the pass
 ) -> dict[str, float]:
-    "Combine the statistics of micro-batches into those of their pass."
+    "Combine the statistics of all micro-batches into the statistics of their pass."
 
     def combined(name):
         values = torch.stack([s[name] for s in statistics])
@@ -86,11 +86,11 @@ class Pass:
     def __init__(
         self,
         policy: Policy,  # changed in place
-        optimizer: Optimizer,  # over its parameters
+        optimizer: Optimizer,  # of the policy's parameters
         cfg: TrainConfig,  # loss, coefficients, precision
         temperature: float = 1.0,  # the sampler's
         world: World | None = None,  # processes that share the batch; None: this one alone
-        reference: Reference | None = None,  # of the KL term; None: the loss has none
+        reference: Reference | None = None,  # reference of the KL term; None: the loss has no KL term
     ):
         self.policy, self.optimizer, self.reference = policy, optimizer, reference
         self.cfg, self.temperature, self.world = cfg, temperature, world or World()
@@ -104,22 +104,22 @@ class Pass:
             return b.score(causal, self.temperature)
 
     def score_reference(self, batches: list[MicroBatch]):
-        "Set the batch's logprobs under the reference."
+        "Set the logprobs of all micro-batches under the reference."
         with torch.no_grad(), self.reference.swapped_in() as causal:
             for b in batches:
                 b.logp_ref = self.policy.run(lambda _, b=b: self.score(b, causal))[0]
 
     def score_old(self, batches: list[MicroBatch]):
-        "Set the batch's logprobs under the weights before an update."
+        "Set `logp_old` of all micro-batches: their logprobs before the first update."
         with torch.no_grad():
             for b in batches:
                 b.logp_old = self.policy.run(lambda causal, b=b: self.score(b, causal))[0]
 
     def score_first(
         self,
-        batches: list[MicroBatch],  # of rows whose advantages are still to be computed; the same in all processes
+        batches: list[MicroBatch],  # their rows have no advantages yet; the same in all processes
     ):
-        """Set what the rows' advantages need from the model: the value head's estimates, and the KL penalty subtracted
+        """Compute what the advantages need from the model: set the value head's estimates, and subtract the KL penalty
         from the rewards."""
         cfg, in_reward = self.cfg, self.cfg.kl.weight and self.cfg.kl.place == "reward"
         if in_reward:
@@ -138,7 +138,7 @@ class Pass:
                 row.logp_ref = reference
 
     def add_gradient(self, b: MicroBatch, tokens_in_update: int, last: bool = True) -> dict[str, Tensor]:
-        "Add a micro-batch's gradient and return its statistics; `last` marks the last one of an update."
+        "Add the gradient of a micro-batch and return its statistics; `last` marks the last micro-batch of an update."
         cfg = self.cfg
         logp, entropy, values = self.policy.run(lambda causal: self.score(b, causal))
         if b.logp_old is None:
@@ -161,7 +161,7 @@ class Pass:
         return {**statistics, "loss": loss.detach()}
 
     def __call__(self, updates: list[list[MicroBatch]]) -> dict[str, float]:
-        "Go over the batch once; a gradient that is not finite changes nothing."
+        "Go over the batch once and return the statistics; a gradient that is not finite changes no weight."
         statistics, norms = [], []
         for batches in updates:
             self.optimizer.zero_grad()
@@ -192,7 +192,7 @@ _LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the w
 def _count_tokens(
     batches: list[MicroBatch],  # of the step
 ) -> dict[str, int]:
-    "Count the tokens that are learnt from, that go through the network per pass, and that would without sharing."
+    "Count the tokens that are learnt from, those that the network computes, and those that it would without sharing."
     real = [b for b in batches if b.real]
     return {
         "tokens_sampled": sum(len(b.row) for b in real),
@@ -224,7 +224,7 @@ def pass_metrics(
 # %% ../../nbs/08_train/05_learner.ipynb #74d30187
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    "Defer a first interrupt inside; raise it on leaving, unless an error is being raised already."
+    "Defer the first interrupt inside the block; raise it at the end of the block, unless another error is raised."
     before, pending = signal.getsignal(signal.SIGINT), []
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -248,7 +248,7 @@ class Learner:
 
     def __init__(
         self,
-        policy: Policy,  # improved in place
+        policy: Policy,  # its weights are changed in place
         cfg: TrainConfig,
         temperature: float = 1.0,  # the rollout's
         max_tokens: int = 512,  # limit of an episode
@@ -263,7 +263,7 @@ class Learner:
         self.optimizer = open_optimizer(policy, cfg)
         self.reference = None
         if cfg.kl.weight:
-            warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # an adapter that is part of its reference
+            warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # the reference then has the adapter
             self.reference = Reference(policy, "frozen" if warmed else cfg.reference.kind)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world, self.reference)
         self.steps_done = 0
@@ -283,7 +283,7 @@ class Learner:
         self,
         groups: list[list[Trajectory]],  # a list for each task
     ) -> dict[str, float | None]:  # metrics, see the table; None where there is no finite value
-        "Update the policy on one step's trajectories; an interrupt is deferred until the step is done."
+        "Update the policy with the trajectories of one step; an interrupt is deferred until the step is finished."
         cfg = self.cfg
         with deferred_interrupt():
             rate = self.optimizer.set_rate(self.steps_done)
@@ -339,7 +339,7 @@ class Learner:
         )
 
     def run_passes(self, updates: list[list[MicroBatch]]) -> list[dict[str, float]]:
-        "Run all passes; count a step that fails after the first of them, because the weights have moved."
+        "Run all passes; count the step also if a later pass fails, because the weights have changed."
         done = []
         try:
             for _ in range(self.cfg.passes if updates else 0):
@@ -352,7 +352,7 @@ class Learner:
         return done
 
     def count_step(self):
-        "Count the step and the new version of the weights; move the reference if it is due."
+        "Count the step, raise the version of the weights, and update the reference if it is due."
         self.steps_done += 1
         self.policy.version += 1
         if self.reference and self.reference.moves and self.steps_done % self.cfg.reference.every == 0:

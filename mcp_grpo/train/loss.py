@@ -22,14 +22,14 @@ class Tokens:
     logp: Tensor  # under the current policy; carries the gradient
     logp_old: Tensor  # under the policy at the start of the update
     advantage: Tensor  # of the token
-    row: Tensor  # int64, which row of the micro-batch the token belongs to
-    logp_sampler: Tensor | None = None  # as the sampling engine reported it
+    row: Tensor  # int64: index of the token's row in the micro-batch
+    logp_sampler: Tensor | None = None  # under the sampling engine, as the engine reported it
     logp_ref: Tensor | None = None  # under the reference policy
     entropy: Tensor | None = None  # of the next-token distribution, in nats; carries a gradient
 
     @property
     def log_ratio(self) -> Tensor:
-        "`logp - logp_old`, bounded so that its exponential stays finite."
+        "Return `logp - logp_old`, bounded so that its exponential stays finite."
         return (self.logp - self.logp_old.detach()).clamp(-20, 20)
 
 # %% ../../nbs/08_train/01_loss.ipynb #d1c2901a
@@ -44,15 +44,15 @@ def _clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float
 
 def ppo_clip(
     t: Tokens,  # sampled tokens
-    low: float = 0.2,  # the ratio may fall to 1 - low
-    high: float = 0.2,  # and rise to 1 + high
+    low: float = 0.2,  # the lower bound of the ratio is 1 - low
+    high: float = 0.2,  # the upper bound of the ratio is 1 + high
     dual: float = 0.0,  # upper bound of the ratio of tokens with a negative advantage; 0: none
 ) -> tuple[Tensor, Tensor]:  # [n] loss of each token, [n] bool: clipped
     "Compute `-min(ratio * A, clip(ratio) * A)`."
     return _clip(t.log_ratio.exp(), t.advantage, low, high, dual)
 
 # %% ../../nbs/08_train/01_loss.ipynb #88d41086
-def _sum_rows(t: Tokens, x: Tensor) -> Tensor:  # [n] of each token -> [rows]
+def _sum_rows(t: Tokens, x: Tensor) -> Tensor:  # [n] one value per token -> [rows]
     "Sum over the tokens of each row."
     return x.new_zeros(int(t.row.max()) + 1).index_add(0, t.row, x)
 
@@ -86,27 +86,27 @@ _WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {"tokens": _by_tokens, "r
 
 
 def token_weights(
-    how: str,  # a key of `_WEIGHTS`
+    how: str,  # a key of `_WEIGHTS`: tokens | rows | fixed
     lengths: list[int],  # sampled tokens of every row of the batch
-    # tokens that all valid episodes, with or without a row, may have after their prompts; used by "fixed"
+    # for "fixed": tokens that all valid episodes, with or without a row, may have after their prompts
     constant: int = 1,
 ) -> Tensor:  # [rows] float32: weight of one token of that row
-    "Compute the weight of one token of each row in the batch's loss."
+    "Compute for each row the weight of one of its tokens in the loss of the batch."
     return _WEIGHTS[how](torch.tensor(lengths, dtype=torch.float32), constant)
 
 # %% ../../nbs/08_train/01_loss.ipynb #91f55739
 @dataclass(frozen=True)
 class Loss:
-    "A token function, how a batch of its tokens is averaged, and where it clips."
+    "Hold a token function, the weights of its tokens in a batch, its clipping bounds and its advantage."
 
     function: Callable[
         [Tokens, float, float, float], tuple[Tensor, Tensor]
-    ]  # tokens, low, high, dual -> loss of each, whether clipped
+    ]  # tokens, low, high, dual -> loss of each token, and whether the token was clipped
     weights: str = "tokens"  # key of `_WEIGHTS`
-    low: float = 0.2  # the ratio may fall to 1 - low
-    high: float = 0.2  # and rise to 1 + high
+    low: float = 0.2  # the lower bound of the ratio is 1 - low
+    high: float = 0.2  # the upper bound of the ratio is 1 + high
     dual: float = 0.0  # bound of the ratio of tokens with a negative advantage; 0: none
-    advantage: str = "grpo"  # key of `ADVANTAGES`: the one in its paper
+    advantage: str = "grpo"  # key of `ADVANTAGES`: the advantage in the loss's paper
 
     def __call__(self, t: Tokens) -> tuple[Tensor, Tensor]:
         "Apply the function with its bounds."
@@ -126,11 +126,11 @@ LOSSES: dict[str, Loss] = {
 
 def find_loss(
     name: str,  # a key of `LOSSES`
-    low: float | None = None,  # replaces the loss's own bound
-    high: float | None = None,  # replaces the loss's own bound
-    dual: float | None = None,  # replaces the loss's own bound
+    low: float | None = None,  # replaces the loss's own `low`; None: kept
+    high: float | None = None,  # replaces the loss's own `high`; None: kept
+    dual: float | None = None,  # replaces the loss's own `dual`; None: kept
 ) -> Loss:
-    "Look a loss up; `ValueError` names the losses."
+    "Look a loss up by name and replace its bounds; if there is no such loss, `ValueError` names all losses."
     if name not in LOSSES:
         raise ValueError(f"There is no loss {name!r}; the losses are {', '.join(LOSSES)}.")
     if name == "cispo" and dual:
@@ -144,7 +144,7 @@ def find_loss(
 def advantage_kind(
     cfg: TrainConfig,  # loss and advantage
 ) -> str:  # a key of `ADVANTAGES`
-    "Return the advantage that a run uses; `ValueError` if its loss does not exist."
+    "Return the advantage that a run uses. Raises `ValueError` if there is no such loss."
     return find_loss(cfg.loss).advantage if cfg.advantage.name == "auto" else cfg.advantage.name
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
@@ -177,7 +177,7 @@ def importance_weight(
     cap: float = 2.0,  # C; 0 turns the correction off
     mode: str = "token_truncate",  # token_truncate | token_mask | sequence_truncate | sequence_mask
 ) -> Tensor:  # [n] from 0 to cap
-    "Compute `min(exp(logp_old - logp_sampler), cap)`, or with sums over the row, or with 0 instead of the cap."
+    "Compute `min(exp(logp_old - logp_sampler), cap)` per token or per row; the mask modes give 0 above the cap."
     if t.logp_sampler is None or not cap:
         return torch.ones_like(t.logp_old)
     gap = (t.logp_old - t.logp_sampler).detach()
@@ -197,7 +197,7 @@ def policy_loss(
     tis_mode: str = "token_truncate",  # see `importance_weight`
     kl_estimator: str = "k3",  # key of `KL`
 ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar; statistics
-    "Compute a micro-batch's share of the batch's loss, and the statistics to log."
+    "Compute the share of a micro-batch in the loss of the batch, and the statistics to log."
     tis = importance_weight(t, tis_cap, tis_mode)
     losses, clipped = loss(t)
     policy = (losses * tis * weight).sum()

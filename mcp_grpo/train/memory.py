@@ -28,14 +28,14 @@ from .loss import advantage_kind
 
 # %% ../../nbs/08_train/11_memory.ipynb #3a223509
 class LiveBytes(TorchDispatchMode):
-    "Count the bytes of the tensors that are alive inside, and their peak."
+    "Count the bytes of the tensors that are alive inside the block, and their peak."
 
     def __init__(self):
         super().__init__()
         self.now, self.most, self._held = 0, 0, set()
 
     def hold(self, tensors: Iterable[Tensor]):
-        "Count tensors, each storage once."
+        "Add tensors to the count, each storage once."
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage._cdata in self._held:
@@ -57,10 +57,10 @@ class LiveBytes(TorchDispatchMode):
 # %% ../../nbs/08_train/11_memory.ipynb #87ec1662
 def _make_fake(
     model: nn.Module,  # on the device meta; changed in place
-    mode: FakeTensorMode,  # in which it will run
-    device: str = "cpu",  # that its weights report
+    mode: FakeTensorMode,  # in which the model will run
+    device: str = "cpu",  # the device that its weights report
 ) -> nn.Module:  # the same model
-    "Give a model weights and buffers of its shapes, without content."
+    "Replace the weights and buffers of a model by fake tensors of the same shapes."
     made = {}
 
     def fake(x):
@@ -110,8 +110,8 @@ def largest_micro_batch(
 
 def _make_batch_fake(
     batch: MicroBatch,  # changed in place
-    mode: FakeTensorMode,  # in which it will run
-    device: str = "cpu",  # that its tensors report
+    mode: FakeTensorMode,  # in which the batch will be used
+    device: str = "cpu",  # the device that its tensors report
 ) -> None:
     "Replace the tensors of a micro-batch by fake ones."
     parts = [batch, *([batch.tree, *batch.tree.chunks] if batch.tree else [])]
@@ -131,16 +131,16 @@ class Memory:
     "The memory of a run, in bytes, by part."
 
     weights: int  # of the policy, with its adapter
-    optimizer: int  # its state
+    optimizer: int  # state of the optimizer
     reference: int  # weights of the reference of the KL
     copy: int  # weights in another precision, for the engine hf
-    sampling: int  # the engine while it samples: keys and values of hf, or all of vllm
+    sampling: int  # the engine while it samples: the KV cache of hf, or the whole of vllm
     update: int  # gradients, activations and intermediate results at the peak of an update
-    lends: bool = True  # the engine frees its memory before an update; on a processor it keeps it
+    lends: bool = True  # True: the engine frees its memory before an update; False, on a CPU: it keeps its memory
 
     @property
     def kept(self) -> int:
-        "Return the bytes that exist all the time."
+        "Return the bytes that are in use all the time."
         return self.weights + self.optimizer + self.reference + self.copy
 
     @property
@@ -196,7 +196,7 @@ def _eight_bit_state(parameters: Iterable[Tensor]) -> int:
 
 
 def _packed_layers(causal: nn.Module) -> list[Tensor]:
-    "Return the matrices that bitsandbytes packs: all linear layers but the output and the trained ones."
+    "Return the matrices that bitsandbytes packs: all linear layers except the output layer and trained layers."
     head = causal.get_output_embeddings()
     return [
         m.weight for m in causal.modules() if isinstance(m, nn.Linear) and m is not head and not m.weight.requires_grad
@@ -206,11 +206,11 @@ def _packed_layers(causal: nn.Module) -> list[Tensor]:
 def sampling_bytes(
     cfg: Config,  # sections `rollout` and `train`
     text,  # configuration of the text model
-    dtype: torch.dtype,  # of sampling
+    dtype: torch.dtype,  # in which the engine samples
     machine: Machine,
     device: str,
 ) -> int:
-    "Return the most bytes that the engine takes while training samples; 0 for an engine on another machine."
+    "Return the most bytes that the engine takes while it samples in training; 0 for an engine on another machine."
     r = cfg.rollout
     if r.engine == "remote":
         return 0
@@ -229,7 +229,7 @@ def sampling_bytes(
 def predict_memory(
     cfg: Config,  # sections `model`, `rollout`, `train`
     plan: Plan,  # how the model is loaded
-    machine: Machine,  # on which it would run
+    machine: Machine,  # on which the run would be
     prompt: int = 0,  # tokens of a prompt; 0: half of an episode
 ) -> Memory:
     "Predict the memory of a run; reads no weights. Raises `ConfigError` and `PolicyError`."
