@@ -414,7 +414,7 @@ def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
 
 
 def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
-    "Return the parts that a text about a task may contain beside the values."
+    "Return the words that an answer to a task may contain besides the expected values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
         return _context((), words)

@@ -424,7 +424,7 @@ class Chat:
         self.end_id = self.end_ids[0]
         self.form = call_form(self.template.source) if form == "auto" else form
         if self.form not in FORMS:
-            raise ChatError(f"rollout.calls: {form!r} is not a form of calls; there are auto, {', '.join(FORMS)}.")
+            raise ChatError(f"rollout.calls: unknown form {form!r}; choose one of auto, {', '.join(FORMS)}.")
         if tools_as == "template" and not self.template.takes_tools:
             raise ChatError("rollout.tools_as is template, but the chat template shows no tools: set it to compact.")
 

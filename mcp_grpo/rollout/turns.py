@@ -516,7 +516,7 @@ def _calls_text(calls: list[Call], form: str) -> str:
             return "\n".join(map(_xml_text, calls))
         case "pythonic":
             return f"[{', '.join(map(python, calls))}]"
-    raise ValueError(f"{form!r} is not a form of calls; there are {', '.join(FORMS)}.")
+    raise ValueError(f"unknown form of calls {form!r}; choose one of {', '.join(FORMS)}.")
 
 
 def render_turn(
