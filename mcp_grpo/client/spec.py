@@ -134,7 +134,9 @@ class ServerSpec(BaseModel):
                 "isolation 'workdir' needs {workdir} in args, env or cwd, so that the server keeps its state there."
             )
         if self.template and not (Path(self.template).is_dir() and self.uses_workdir):
-            raise ValueError("template must be a folder, and args, env or cwd must contain {workdir}, its copy for an episode.")
+            raise ValueError(
+                "template must be a folder, and args, env or cwd must contain {workdir}, its copy for an episode."
+            )
         return self
 
     @property
