@@ -150,5 +150,5 @@ def test_a_drip_ends_with_its_request(server):
             remote = Server(f"http://127.0.0.1:{server.server_port}")
             await remote.request(client, "POST", "/v1/completions", seconds=1.0, json={})
 
-    with pytest.raises(ServerError, match="no whole answer within 1 s"):
+    with pytest.raises(ServerError, match="no complete answer within 1 s"):
         run_sync(ask)
