@@ -1317,7 +1317,7 @@ def _is_file(thing: Thing) -> bool:
 
 def _of_numbers(phrase: Phrase) -> bool:
     "Return whether a phrase names nothing but numbers to compute with."
-    return all(re.fullmatch(r"-?\d+(?:\.\d+)?", value) for value in phrase.stated)
+    return bool(phrase.stated) and all(re.fullmatch(r"-?\d+(?:\.\d+)?", value) for value in phrase.stated)
 
 
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
