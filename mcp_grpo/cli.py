@@ -57,6 +57,7 @@ def _about():
     mcp-grpo view     outputs/RUN                         the same in a browser, token by token
     mcp-grpo compare  outputs/RUN                         did it get better?
     mcp-grpo report   outputs/RUN                         all of it on one page
+    mcp-grpo chat     outputs/RUN                         ask it something yourself
     """
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -517,6 +518,81 @@ def evaluate(
         )
     _show_on_terminal(rounds_table(found))
     say(f"The episodes are in {place}: mcp-grpo show {place}")
+
+# %% ../nbs/12_cli.ipynb #b418eb86
+@command
+def chat(
+    policy: Annotated[str, Argument(help="the folder of a run, or a model's name or folder")],
+    servers: Servers = "",
+    only: Annotated[str, Option(help="names of the tools to offer, separated by commas; empty: all")] = "",
+    allow: Annotated[
+        list[str],
+        Option(help="a tool that may change something and is called without asking; may be given several times"),
+    ] = (),
+    temperature: Annotated[
+        float, Option(help="sampling temperature; 0 takes the most likely token", min=0, callback=_finite)
+    ] = 0,
+    settings: Settings = (),
+):
+    """Ask a policy questions in the terminal. Each call of a tool is shown, and a call that may change something is
+    made only if you agree.
+
+    \b
+    mcp-grpo chat outputs/RUN
+    mcp-grpo chat outputs/RUN --servers mcp.json
+    """
+    import anyio.to_thread
+
+    from mcp_grpo.env.action import Call
+    from mcp_grpo.talk import talk, trained_on
+
+    person = sys.stdin.isatty()
+
+    async def line_of(prompt: str) -> str | None:
+        try:
+            return await anyio.to_thread.run_sync(input, prompt if person else "", abandon_on_cancel=True)
+        except EOFError:
+            return None
+
+    async def read() -> str | None:
+        line = await line_of("\nyou: ")
+        return None if line is None or line.strip() in ("exit", "quit") else line
+
+    def written(call: Call) -> str:
+        given = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+        return f"{call.name}({given})"
+
+    async def agree(call: Call, why: str) -> bool:
+        say(f"  {call.name} may change something: {why}.")
+        if not person:
+            say(f"  It is not called, since nobody can be asked; --allow {call.name} allows it.")
+            return False
+        answer = await line_of("  Make this call? [y/N] ")
+        return (answer or "").strip().lower() in ("y", "yes")
+
+    def tell(event) -> None:
+        if isinstance(event, Call):
+            say(f"  > {written(event)}")
+        else:
+            told = " ".join(event.content.split())
+            say(f"    {told[:400]}{' ...' if len(told) > 400 else ''}")
+
+    like = None if only or servers else trained_on(policy)
+    if person:
+        say("Ask a question; an empty line is ignored, and exit or Ctrl-D ends the conversation.")
+    talk(
+        policy,
+        servers,
+        read=read,
+        say=lambda answer: say(f"policy: {answer}"),
+        allow=agree,
+        tell=tell,
+        allowed=allow,
+        only=[name.strip() for name in only.split(",") if name.strip()],
+        like=like,
+        temperature=temperature,
+        settings=settings,
+    )
 
 # %% ../nbs/12_cli.ipynb #2ba1aae1
 @command

@@ -478,6 +478,9 @@ def _steady_zones() -> list[str]:
     ]
 
 
+_TIMES = ("08:30", "13:05", "17:45", "22:10")  # few, so that several calls share one
+
+
 _ENDS = (
     ("start", "end"),
     ("from", "to"),
@@ -711,13 +714,13 @@ class Known:
         if words & {"sql", "query", "statement"} and ("sql" in about or "select" in about):
             return self.sql(tool.name, about)
         if words & {"timezone", "tz"}:
-            return self.rng.choice(_steady_zones())
+            return self.rng.choice(_steady_zones()[::16] if words & {"source", "from"} else _steady_zones())
         if "date" in words or schema.get("format") == "date":
             return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
         if words & {"expression", "formula"}:
             return f"{self.rng.randrange(12, 99)} {self.rng.choice('+-*')} {self.rng.randrange(12, 99)}"
         if "time" in words:
-            return f"{self.rng.randrange(24):02}:{self.rng.randrange(60):02}"
+            return self.rng.choice(_TIMES)
         if words & {"revision", "ref", "target", "commit"} and re.search(r"\b(?:git|branch|commit)\b", about):
             return self.rng.choice(["HEAD", "main"])
         if words & {"repo", "repository", "root"} | words & FOLDER_WORDS and self.folders:

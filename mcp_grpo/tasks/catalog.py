@@ -113,6 +113,9 @@ _entry = re.compile(r"^\[([A-Z]{3,10})\] (\S.*?)(?:[ \t]{3,}.*)?$", re.M)  # [FI
 _line = re.compile(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*$", re.M)
 
 
+_item = re.compile(r"(?:[*+-] |\s+)?([^\s:;,]{2,60})")  # one word per line, as in a list of branches
+
+
 _envelope = re.compile(r"(?:.*_)?(?:data|result|content|payload|response|output)")
 
 
@@ -140,7 +143,8 @@ def _unwrapped(value: Any) -> Any:
 
 def value_in(content: str) -> Any:
     """Return a result as JSON. A text with a `name: value` per line becomes a record, or several records if names
-    repeat. A listing of files becomes a list of its entries. For any other text, return None."""
+    repeat. A listing of files becomes a list of its entries, and a text with one word per line a list of names. For
+    any other text, return None."""
     try:
         value = read_value(content)
     except RecursionError:
@@ -149,6 +153,9 @@ def value_in(content: str) -> Any:
         return _unwrapped(value)
     if listed := _entry.findall(content):
         return [{"kind": kind.lower(), "name": name} for kind, name in listed]
+    items = [_item.fullmatch(line.rstrip()) for line in content.strip("\n").splitlines()]
+    if 2 <= len(items) <= 60 and all(items) and any(re.search(r"[a-z]", item[1]) for item in items):
+        return [{"name": item[1]} for item in items]
     lines = _line.findall(content)
     if len(lines) < 2 or len(lines) < len([line for line in content.splitlines() if line.strip()]) - 1:
         return None
@@ -313,6 +320,7 @@ _QUANTITIES = set(
         "height width distance score rating rate age pages year duration number"
     ).split()
 )
+_time_of_day = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 _day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
 
 
@@ -331,6 +339,8 @@ def kind_of(path: str, values: list, noun: str) -> str:
         return "id"
     if all(_day.fullmatch(text) for text in texts):
         return "date"
+    if all(_time_of_day.fullmatch(text) for text in texts):
+        return "time"
     if all(isinstance(value, (int, float)) for value in values):
         return "number"
     if words & _PLACES:
@@ -354,7 +364,7 @@ class Field(BaseModel):
     model_config = ConfigDict(extra="forbid")
     path: str = Described(description="where the field stands in a record of a result")
     label: str = Described(description="what a person calls the field")
-    kind: Literal["id", "name", "number", "date", "category", "person", "place", "flag", "text"] = Described(
+    kind: Literal["id", "name", "number", "date", "time", "category", "person", "place", "flag", "text"] = Described(
         description="what the field holds"
     )
     refers: str = Described("", description="other thing that the value identifies; empty if it identifies none")
@@ -658,6 +668,18 @@ def _limit_of(tool: mcp_types.Tool) -> int | None:
     return None
 
 
+def _of_any_day(record: dict, given: Iterable) -> dict:
+    """Return the record of a call with these arguments. If they state a time of day and no date, the date in the
+    result is the day of the call, so that of each moment only its time of day is kept."""
+    texts = [str(value) for value in given]
+    if not any(_time_of_day.fullmatch(text) for text in texts) or any(re.search(r"\d-\d", text) for text in texts):
+        return record
+    return {
+        path: value[11:16] if isinstance(value, str) and _day.fullmatch(value) and len(value) > 10 else value
+        for path, value in record.items()
+    }
+
+
 def records_of(reader: Reader, call: Seen) -> list[dict]:
     "Return the records in a call's result, each as a flat dict."
     value = value_in(call.content)
@@ -666,7 +688,9 @@ def records_of(reader: Reader, call: Seen) -> list[dict]:
     if value is None:
         return [dict(facts)] if reader.items is None and (facts := facts_of(call.content, call.params)) else []
     if reader.items is None:
-        return [flat(value)] if isinstance(value, dict) and not refuses(call.content) else []
+        if not isinstance(value, dict) or refuses(call.content):
+            return []
+        return [_of_any_day(flat(value), call.given.values())]
     found = _at(value, reader.items) if reader.items else value
     if _by_id(found):
         found = [{"id": name} | part for name, part in found.items()]

@@ -208,6 +208,13 @@ def _described(params: dict[str, Any]) -> str:
     return " ".join(text for _, text in sorted(said))
 
 
+def _restriction(given: dict[str, Any]) -> str:
+    "Return the adjective that the only argument of a list adds to its items: `local` branches; otherwise empty."
+    [(name, value), *more] = given.items()
+    fits = not more and words_of(name)[-1] in ("type", "kind", "status", "state", "category")
+    return value if fits and isinstance(value, str) and re.fullmatch(r"[a-z]{3,12}", value) else ""
+
+
 def _by_full_name(given: dict[str, Any]) -> str:
     """Return the name of a person for a tool that takes a first and a last name: `Yusuf Rossi with the zip 19122`;
     empty if the arguments lack either."""
@@ -415,7 +422,7 @@ class Phrases:
                     where = (
                         "in " + str(next(iter(given.values())))
                         if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS)
-                        else _described(given)
+                        else _restriction(given) or _described(given)
                     )
                     if records := records_of(reader, call):
                         yield Group(
@@ -541,7 +548,7 @@ class Phrases:
 
         if len(records) == 1 and group.owner:
             yield pick(of("only"), records[0])
-        if not 2 <= len(records) <= 60 or group.plain:
+        if not 2 <= len(records) <= 60 or group.plain and len(thing.fields) > 1:
             return
         for field in thing.fields:
             held = [record.get(field.path) for record in records]
@@ -1135,6 +1142,82 @@ _SAME = (
     "Is it true that {x} and {y} have the same {f}?",
 )
 
+# %% ../../nbs/05_tasks/03_grammar.ipynb #f94796b1
+_CLOCK = (  # it is {t} in {a}; {b} is one other place or several
+    "When it is {t} in {a}, what time is it in {b}?",
+    "It's {t} in {a}. What time is it in {b}?",
+    "What is {t} in {a} for people in {b}?",
+    "{t} in {a}: what time is that in {b}?",
+    "If it's {t} in {a}, what's the time in {b}?",
+    "A call is set for {t} in {a}. What time is that in {b}?",
+    "What do the clocks show in {b} when it is {t} in {a}?",
+    "Tell me what time it is in {b} when it is {t} in {a}.",
+    "Somebody in {a} starts work at {t}. What time is that in {b}?",
+    "The train leaves {a} at {t} local time. What time is it then in {b}?",
+    "Can you work out what time it is in {b} at {t} in {a}?",
+    "At {t} in {a}, what time do they have in {b}?",
+    "I'm in {a} and it is {t}. What time is it in {b}?",
+)
+
+
+_AHEAD = (  # {w} is ahead of or behind
+    "How many hours is {b} {w} {a}?",
+    "By how many hours is {b} {w} {a}?",
+    "How many hours {w} {a} is {b}?",
+    "Tell me how many hours {b} is {w} {a}.",
+    "{b} is {w} {a}, but by how many hours?",
+    "Do you know how many hours {b} is {w} {a}?",
+    "I need to know how many hours {b} is {w} {a}.",
+    "How far {w} {a} is {b}, in hours?",
+    "What is the time difference between {a} and {b}, in hours?",
+    "How many hours apart are {a} and {b}?",
+    "Can you tell me how many hours {b} is {w} {a}?",
+)
+
+
+_IS_AHEAD = (
+    "Is {b} ahead of {a}?",
+    "Are the clocks in {b} ahead of those in {a}?",
+    "Can you check whether {b} is ahead of {a}?",
+    "Tell me whether {b} is ahead of {a}.",
+    "Is it later in {b} than in {a}?",
+    "Do you know whether it is later in {b} than in {a}?",
+    "Am I right that {b} is ahead of {a}?",
+    "Is {b} further ahead in time than {a}?",
+    "Please check: is {b} ahead of {a}?",
+    "Does {b} have a later time than {a}?",
+)
+
+
+_zone = re.compile(r"[A-Z][a-z]+/(?:[A-Z]\w+/)?([A-Z][\w-]+)|(UTC)")  # Asia/Tokyo
+
+
+@dataclass(frozen=True)
+class _Clock:
+    "A time of day that a call converts between two time zones."
+
+    time: str
+    here: str  # a time zone
+    there: str
+
+    @staticmethod
+    def of(phrase: Phrase) -> "_Clock | None":
+        "Return the times and zones in the arguments of a phrase's only call; None if there are no such arguments."
+        values = json.loads(phrase.steps[-1].params) if phrase.plain and len(phrase.steps) == 1 else {}
+        zones = {}
+        for name, value in values.items():
+            role = next((role for role, said in _ROLES if set(words_of(name)) & set(said.split())), "")
+            if isinstance(value, str) and (_zone.fullmatch(value) or role == "at"):
+                zones[role] = value
+        if len(values) != 3 or zones.keys() != {"from", "to", "at"}:
+            return None
+        return _Clock(zones["at"], zones["from"], zones["to"])
+
+
+def _city(zone: str) -> str:
+    found = _zone.fullmatch(zone)
+    return (found[1] or found[2]).replace("_", " ")
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #80081188
 _ABSENT = {
     True: (
@@ -1212,6 +1295,7 @@ DEEDS = {  # (first word of a tool's name, things it takes) -> wordings with {x}
     ),
     ("delete", 1): ("delete {x}", "remove {x}", "get rid of {x}", "delete {x} for good"),
     ("cancel", 1): ("cancel {x}", "call {x} off", "drop {x}"),
+    ("checkout", 1): ("switch to {x}", "check out {x}", "go over to {x}", "change to {x}"),
     ("close", 1): ("close {x}", "mark {x} as closed", "shut {x}"),
     ("archive", 1): ("archive {x}", "put {x} into the archive"),
     ("complete", 1): ("complete {x}", "mark {x} as done", "tick {x} off"),
@@ -1659,7 +1743,10 @@ class Grammar:
             folders = any(map(_is_folder, group.records))
             n = "files and folders" if folders else "files"
             x = x.replace("in ", "directly in ", 1) if folders else x  # what the folders hold does not count
-        yield self.ask("count", _IN_PLACE, group, [len(group.records)], thing.noun, n=n, x=x)
+        how_many, which = _IN_PLACE, _LIST_IN_PLACE
+        if x in group.stated:  # an adjective
+            n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
+        yield self.ask("count", how_many, group, [len(group.records)], thing.noun, n=n, x=x)
         for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
             if re.fullmatch(r"[a-z]{3,12}", value):
                 yield self.ask(
@@ -1676,7 +1763,7 @@ class Grammar:
             yield replace(
                 self.ask(
                     "list",
-                    _LIST_IN_PLACE,
+                    which,
                     group,
                     [record[names.path] for record in group.records if names.path in record],
                     thing.noun,
@@ -1827,6 +1914,49 @@ class Grammar:
             fs=plural(said_as(field)),
             xs=", ".join(said[:-1]) + " and " + said[-1],
         )
+
+    def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
+        "Yield questions about the time of day in another place, and about the hours between two places."
+        together: dict[tuple[str, str], list[tuple[_Clock, Phrase, str]]] = defaultdict(list)
+        for phrase in phrases:
+            if (clock := _Clock.of(phrase)) is None:
+                continue
+            thing, zones = self.catalog.thing(phrase.reader.gives), (clock.here, clock.there)
+            about, single = f"{thing.noun}.hours", dataclasses.replace(phrase, stated=zones)
+            times = [
+                str(value)
+                for field in thing.fields
+                if field.kind == "time" and (value := phrase.record.get(field.path)) not in (None, clock.time)
+            ]
+            said = dict(a=_city(clock.here), b=_city(clock.there))
+            if len(times) == 1:
+                together[clock.time, clock.here].append((clock, phrase, times[0]))
+            for field in thing.fields:
+                hours = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)h?", str(phrase.record.get(field.path)))
+                if field.label.endswith("difference") and hours and float(hours[2]):
+                    word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
+                    value = int(value) if value == int(value) else value
+                    yield self.ask("field", _AHEAD, single, [value], about, w=word, **said)
+                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], about, **said)
+        for (time, here), found in together.items():
+            self.rng.shuffle(found)
+            for n in (1, 2, 3):
+                for i in range(len(found)):
+                    some = (found + found)[i : i + n]
+                    zones, steps = [clock.there for clock, _, _ in some], [phrase.steps[-1] for _, phrase, _ in some]
+                    if len(set(zones)) < n:
+                        continue
+                    [first, *_] = [phrase for _, phrase, _ in some]
+                    yield self.ask(
+                        "field" if n == 1 else "each",
+                        _CLOCK,
+                        Phrase((), tuple(steps), first.record, first.reader, (here, *zones)),
+                        [value for _, _, value in some],
+                        f"{first.reader.gives}.time",
+                        t=time,
+                        a=_city(here),
+                        b=", ".join(map(_city, zones[:-1])) + " and " + _city(zones[-1]) if n > 1 else _city(zones[0]),
+                    )
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         """Yield the things that an argument can identify, each with the value to pass; a phrase holds only the calls
@@ -2006,7 +2136,9 @@ class Grammar:
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
             by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
         for chain, phrases in by_chain.items():
+            yield from self.of_clocks(phrases)
             chosen = self.rng.sample(phrases, min(len(phrases), each))
+            chosen = [phrase for phrase in chosen if _Clock.of(phrase) is None]
             for phrase in chosen:
                 yield from self.of_thing(phrase)
             for x, y in zip(chosen[::2], chosen[1::2]):

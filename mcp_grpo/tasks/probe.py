@@ -116,7 +116,10 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
         for value in given
         if isinstance(value, str) and len(value) > 3 and value in now and value not in look.params.values()
     ]
-    added = list(dict.fromkeys(value for value in added if value not in was))
+    lines = [line.strip() for line in now.splitlines() if any(value in line for value in added)]
+    added = list(dict.fromkeys(value for value in added if value not in was)) or [
+        line for line in dict.fromkeys(lines) if line not in was and len(line) <= 80
+    ]  # the value itself, or a line that says something new about it: `* weekly` is the branch in use
     if not added or len(now) >= 900:
         return 9.0, {}
     beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
@@ -512,11 +515,11 @@ class Probe:
         self, server: str, tool: mcp_types.Tool, values: dict[str, Any], identifiers: dict, shown_by: str
     ) -> Changer:
         "Return the catalog's entry for a changing tool, from the values of a call whose effect was shown."
-        makes, noun = bool(MAKING.keys() & set(words_of(tool.name))), noun_of(tool.name, server)
+        makes = bool(MAKING.keys() & set(words_of(tool.name)))
         takes = {
             path: Key(thing=key[0], by=key[1])
             for path, key in self.keys(server, tool).items()
-            if key in identifiers and not (makes and key[0] == noun)
+            if key in identifiers and not self.makes(server, tool, key[0])
         }
         if (makes or not takes) and all(isinstance(value, (str, int)) for value in values.values()):
             examples = [self.change_values(server, tool, identifiers) for _ in range(60)]
@@ -533,7 +536,11 @@ class Probe:
         fixed = {
             path: value
             for path, value in values.items()
-            if examples and all(example.get(path) == value for example in examples)
+            if examples
+            and all(example.get(path) == value for example in examples)
+            or path not in takes
+            and set(words_of(path)) & (FOLDER_WORDS | {"repo", "repository", "root"})
+            and len(self.known[server].folders) == 1
         }
         choices = {
             path: listed
@@ -556,13 +563,17 @@ class Probe:
         """Return values for the arguments of a changing tool, by path: existing things, and guessed texts and numbers.
         If the tool creates a thing, the thing gets a new name."""
         choices = self.choices(server, tool, identifiers)
-        if MAKING.keys() & set(words_of(tool.name)):
-            choices |= {
-                path: [self.known[server].word().replace("-", " ").title()]
-                for path, key in self.keys(server, tool).items()
-                if key[0] == noun_of(tool.name, server)
-            }
+        for path, key in self.keys(server, tool).items():
+            if self.makes(server, tool, key[0]):
+                name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
+                one_word = known and not any(" " in value for value in known)
+                choices[path] = [name if one_word else name.replace("-", " ").title()]
         return self.some_values(server, tool, choices)
+
+    def makes(self, server: str, tool: mcp_types.Tool, noun: str) -> bool:
+        "Return whether a tool's name says that it makes such a thing."
+        about = f" {noun_of(tool.name, server)}"
+        return bool(MAKING.keys() & set(words_of(tool.name))) and about.endswith(f" {noun}")
 
     def looks(self, server: str, params: dict, most: int = 8) -> list[Seen]:
         """Return the reading calls that may show a change: those that take or show one of its arguments, and those
