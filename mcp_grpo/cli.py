@@ -58,6 +58,7 @@ def _about():
     mcp-grpo compare  outputs/RUN                         did it get better?
     mcp-grpo report   outputs/RUN                         all of it on one page
     mcp-grpo chat     outputs/RUN                         ask it something yourself
+    mcp-grpo serve-policy outputs/RUN                     let other programs ask it
     """
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -593,6 +594,31 @@ def chat(
         temperature=temperature,
         settings=settings,
     )
+
+# %% ../nbs/12_cli.ipynb #ae546bb9
+@command
+def serve_policy(
+    policy: Annotated[str, Argument(help="the folder of a run, or a model's name or folder")],
+    host: Annotated[str, Option(help="the address to listen on")] = "127.0.0.1",
+    port: Annotated[int, Option(help="the port to listen on; 0 takes a free one")] = 8000,
+    allow_host: Annotated[str, Option(help="names by which clients may reach this machine, such as models.lan")] = "",
+    name: Annotated[str, Option(help="the model's name for clients; empty: as given")] = "",
+    temperature: Annotated[
+        float, Option(help="for requests that state none; 0 takes the most likely token", min=0, callback=_finite)
+    ] = 0,
+    settings: Settings = (),
+):
+    """Serve a policy as an OpenAI-compatible endpoint with tool calls, to this machine, with a token.
+
+    \b
+    mcp-grpo serve-policy outputs/RUN
+    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=... python my_agent.py
+    """
+    from mcp_grpo.policy_server import serve_policy as serve
+    from mcp_grpo.servers.serve import Address
+
+    names = tuple(part.strip() for part in allow_host.split(",") if part.strip())
+    serve(policy, Address(host, port, names), name, temperature, settings, say)
 
 # %% ../nbs/12_cli.ipynb #2ba1aae1
 @command
