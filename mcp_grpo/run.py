@@ -21,6 +21,7 @@ from .env.offer import complete_tasks_sync
 from .env.preflight import preflight
 from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
 from .observe.track import RunLog, configure_run, open_wandb, read_lines, run_overrides, versions
+from .observe.model_card import write_model_card
 from .observe.report import Report
 from .observe.view import EPISODES, LivePlot, is_interactive, never_succeeded
 from .observe.viewer import Page, Viewer
@@ -304,7 +305,7 @@ class Run:
                 raise
 
     def save(self) -> Path:
-        "Write the trained policy as a Hugging Face folder, which is a valid `model`."
+        "Write the trained policy as a Hugging Face folder, which is a valid `model`; `report` adds its model card."
         from mcp_grpo.train.checkpoint import export_model
 
         place = self.folder / "model"
@@ -338,6 +339,8 @@ class Run:
         if warmed and (harm := harm_done(warmed.of(source=heldout["heldout"]), after.of(source=heldout["heldout"]))):
             log.line(harm)
         self._write_result(sets, warmed, after)
+        if (self.folder / "model").is_dir():
+            write_model_card(self.folder)
         return Report(self.folder)
 
     def _write_result(
