@@ -24,6 +24,7 @@ _FACTORS = {
     "lm_head_multiplier": 1,
     "logits_scaling": -1,
 }  # field -> exponent of its value in the factor: 1 multiplies, -1 divides
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")  # fields of the softcap
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Head:
         config, linear, scale = causal.config.get_text_config(), causal.get_output_embeddings(), 1.0
         for name, power in _FACTORS.items():
             scale *= (getattr(config, name, None) or 1.0) ** power
-        softcap = getattr(config, "final_logit_softcapping", None)
+        softcap = next((cap for name in _CAPS if (cap := getattr(config, name, None))), None)
         return cls(linear.weight, getattr(linear, "bias", None), scale, softcap)
 
     def to(

@@ -76,6 +76,18 @@ def _refuse(
         raise PolicyError(reason)
 
 # %% ../../nbs/06_model/01_policy.ipynb #7e6051a5
+_FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}  # as peft has them
+
+
+def _linear_names(
+    model: nn.Module,  # a model of a family in `_FUSED`
+) -> list[str]:
+    """Return the names of the linear layers of a model with state space layers, without its head and without the
+    projections out of those layers: fused kernels read their weights directly, past an adapter."""
+    names = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    return sorted(names - {"out_proj", "lm_head"})
+
+
 def add_lora(
     model: nn.Module,  # a causal language model
     rank: int = 16,  # width of the adapter
@@ -90,7 +102,21 @@ def add_lora(
         raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.") from None
     if isinstance(targets, str) and targets != "all-linear":
         targets = [name.strip() for name in targets.split(",")]
-    lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
+    if targets == "all-linear" and getattr(model.config, "model_type", "") in _FUSED:
+        targets = _linear_names(model)
+    routers = {
+        name.rpartition(".")[2]
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Linear) and type(part).__module__.startswith("transformers.models.")
+    }  # these return more than a product
+    lora = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=targets,
+        exclude_modules=sorted(routers) or None,
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
