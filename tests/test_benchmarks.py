@@ -30,3 +30,9 @@ def test_quickstart(tmp_path, run_folders):
 def test_tasks(tmp_path):
     rows = benchmark("tasks", tmp_path, {"only": "G8"})
     assert {"G8a", "G8b"} == {row["id"] for row in rows} and all(row["holds"] for row in rows), rows
+
+
+def test_models(tmp_path):
+    "A family of each way: in slots, with states, with sinks."
+    rows = benchmark("models", tmp_path, {"families": "llama,mamba2,qwen3_5_text,gpt_oss"})
+    assert "K1a" in {row["id"] for row in rows} and all(row["holds"] for row in rows), rows

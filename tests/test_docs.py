@@ -146,6 +146,8 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
     (
         ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30"
     ): "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
+    ".venv/bin/mcp-grpo chat outputs/books --servers servers.json": "test_talk.py, with the packaged model",
+    ".venv/bin/mcp-grpo serve-policy outputs/books": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
     ".venv/bin/mcp-grpo serve fmp --http --port 8000": "test_serve.py",
     ".venv/bin/mcp-grpo serve tavily --live": "test_live.py, against a stand-in for the service",

@@ -26,6 +26,7 @@ ADAPTERS = ("mcp_grpo.interop.skyrl",)  # each is the plug-in of another trainer
 WITH_TORCH = (
     "model",
     "rollout.hf",
+    "rollout.rows",
     "rollout.slots",
     "rollout.vllm",
     "rollout.remote",

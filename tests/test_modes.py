@@ -14,7 +14,7 @@ from mcp_grpo.config import load_config
 from mcp_grpo.model.policy import Machine, Plan, PolicyError, open_policy
 from mcp_grpo.plan import check_algorithm, plan_run
 from mcp_grpo.rollout.engine import Sampling
-from mcp_grpo.rollout.hf import open_hf
+from mcp_grpo.rollout.rows import open_hf
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

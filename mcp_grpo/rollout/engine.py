@@ -99,7 +99,7 @@ class Engine(Protocol):
 
 # %% ../../nbs/07_rollout/03_engine.ipynb #b24d1e7d
 ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as function(cfg, policy)
-    "hf": "mcp_grpo.rollout.hf:open_hf",
+    "hf": "mcp_grpo.rollout.rows:open_hf",
     "vllm": "mcp_grpo.rollout.vllm:open_vllm",
     "remote": "mcp_grpo.rollout.remote:open_remote",
     "auto": "mcp_grpo.rollout.vllm:open_auto",

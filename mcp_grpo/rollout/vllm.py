@@ -550,7 +550,7 @@ def open_auto(
     policy: Policy,
 ):
     "Open vLLM where it can sample the policy, and the `hf` engine otherwise."
-    from mcp_grpo.rollout.hf import open_hf
+    from mcp_grpo.rollout.rows import open_hf
 
     reason = unsupported_reason(cfg, policy.plan, Machine.here())
     if not reason:
