@@ -53,6 +53,7 @@ def _about():
     mcp-grpo tasks    --servers mcp.json --out tasks/     make tasks from a server
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
+    mcp-grpo watch    outputs/RUN                         how is it doing?
     mcp-grpo show     outputs/RUN                         what did the policy write?
     mcp-grpo view     outputs/RUN                         the same in a browser, token by token
     mcp-grpo compare  outputs/RUN                         did it get better?
@@ -519,6 +520,25 @@ def evaluate(
         )
     _show_on_terminal(rounds_table(found))
     say(f"The episodes are in {place}: mcp-grpo show {place}")
+
+# %% ../nbs/12_cli.ipynb #d0e382a0
+@command
+def watch(
+    run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")],
+    once: Annotated[bool, Option("--once", help="print one panel and return")] = False,
+    seconds: Annotated[float, Option(help="seconds between two drawings", min=0.2, callback=_finite)] = 2.0,
+):
+    """Watch a run in the terminal while it trains: progress, metrics and their healthy ranges, tools, process, log.
+
+    The run may have been started by another process. The panel ends with the run; Ctrl-C ends it earlier and leaves
+    the run alone.
+
+    \b
+    mcp-grpo watch RUN
+    """
+    from mcp_grpo.observe.watch import watch as show_panel
+
+    show_panel(run, seconds, once)
 
 # %% ../nbs/12_cli.ipynb #b418eb86
 @command

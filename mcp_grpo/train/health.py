@@ -20,6 +20,7 @@ from ..model.policy import PolicyError
 from ..rollout.trajectory import Trajectory
 from .advantage import BY_EPISODE
 from .loss import advantage_kind
+from .metrics import METRICS
 
 # %% ../../nbs/08_train/06_health.ipynb #232c0cff
 @dataclass(frozen=True)
@@ -32,21 +33,26 @@ class Range:
     critical: int  # steps in a row outside the range until the run stops; 0: never
 
 
+def _range(name: str, steps: int, critical: int) -> Range:
+    "Return the healthy range of a metric."
+    return Range(METRICS[name].low, METRICS[name].high, steps, critical)
+
+
 _RANGES: dict[str, Range] = {
     "invalid": Range(
         0.0, 0.05, 2, 3
     ),  # share of episodes without a reward: the infrastructure failed, or a reward term could not be computed
-    "skipped": Range(0.0, 0.0, 1, 3),  # updates skipped because a number was not finite
-    "weights_moved": Range(1e-9, 1.0, 3, 3),  # share of the trained weights that changed
+    "skipped": _range("skipped", 1, 3),
+    "weights_moved": _range("weights_moved", 3, 3),
     "tokens_with_advantage": Range(
         1.0, math.inf, 3, 10
     ),  # tolerant, because rewards that are all equal are no fault of the program
-    "groups_with_spread": Range(1.0, math.inf, 5, 0),  # groups whose rewards differ
-    "versions_behind": Range(0.0, 0.0, 1, 3),  # versions of the weights that the sampler is behind the learner
-    "sampler_gap": Range(0.0, 0.05, 2, 3),  # nats per token between sampler and learner
-    "sampler_gap_max": Range(1e-9, math.inf, 3, 0),  # exactly 0 means that these are not the sampler's own logprobs
-    "ratio_max": Range(0.0, 10.0, 2, 3),  # largest ratio, last pass
-    "kl": Range(-1.0, 1.0, 2, 3),  # nats per token to the reference
+    "groups_with_spread": _range("groups_with_spread", 5, 0),
+    "versions_behind": _range("versions_behind", 1, 3),
+    "sampler_gap": _range("sampler_gap", 2, 3),
+    "sampler_gap_max": _range("sampler_gap_max", 3, 0),  # exactly 0: these are not the sampler's own logprobs
+    "ratio_max": _range("ratio_max", 2, 3),
+    "kl": _range("kl", 2, 3),
     "entropy": Range(0.1, math.inf, 3, 0),  # as a share of the highest entropy so far; judged only while episodes fail
 }
 
