@@ -69,16 +69,17 @@ _DERIVED = ("count", "sum", "whether", "same")  # kinds whose answer no result h
 _MAX_OFFERED = 12  # tools per task; if a server has more, a task offers the needed ones and a sample of the others
 
 
-_DATED = {"created", "modified", "timestamp"}  # "the newest" may depend on these, but on no other passing value
+_DATED = {"created", "modified", "timestamp"}  # "the newest" of a list may depend on these
 
 
 def _lasting(reader: Reader, call: Seen) -> list[dict]:
-    "Return the records in a result without what each call changes, such as the time of the last access to a file."
+    "Return the records in a result without what changes by itself, such as the time of the last access to a file."
+    dated = _DATED if reader.items is not None else set()
     return [
         {
             path: value
             for path, value in record.items()
-            if _DATED & set(words_of(path)) or not PASSING.search(" ".join(words_of(path)))
+            if dated & set(words_of(path)) or not PASSING.search(" ".join(words_of(path)))
         }
         for record in records_of(reader, call)
     ]
