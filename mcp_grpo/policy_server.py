@@ -137,6 +137,8 @@ class Conversations:
                     ids += self.chat.observation_ids(messages[i:last])
         except ChatError as error:
             raise RequestError(f"messages: {error}") from None
+        except ValidationError as error:
+            raise RequestError(explain(error, "request", Task)) from None
         if messages[-1]["role"] == "assistant":
             raise RequestError("messages: the last message is the assistant's; add the user's, or a tool's result.")
         return ids
@@ -259,8 +261,11 @@ class PolicyServer:
         if (asked.response_format or {}).get("type") not in (None, "text"):
             raise RequestError("response_format: only text is supported.")
         for tool in asked.tools:
+            schema = tool.function.get("parameters") or {}
             if not isinstance(tool.function.get("name"), str):
                 raise RequestError("tools: a function has no name.")
+            if not isinstance(schema, dict) or not isinstance(schema.get("properties") or {}, dict):
+                raise RequestError(f"tools: the parameters of {tool.function['name']} are no JSON schema of an object.")
         return asked
 
     async def _reply(self, asked: _Request) -> tuple[int, _Reply]:

@@ -15,6 +15,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from ..config import ConfigError, load_config
+from ..errors import printable
 from ..files import replace_file
 from .report import Report
 from .view import Table
@@ -63,6 +64,12 @@ def _licence_of(model: str) -> str:
     return ""
 
 
+def _prompt_of(report: Report) -> str:
+    "Return the prompt of the first held-out episode, with its markers; empty if no episode was kept."
+    texts = [episode.text[0].text for stage in report.stages.values() for episode in stage.trajectories if episode.text]
+    return printable(texts[0]) if texts else ""
+
+
 def _digest(path: str) -> str:
     "Return the first characters of a file's SHA-256 digest; empty if the file is gone."
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if Path(path).is_file() else ""
@@ -106,7 +113,7 @@ def model_card(
             "## How often it succeeds\n",
             *(table._repr_markdown_() + "\n" for table in report.tables),
             *(f"- {line}" for line in report.changes),
-            "\nThe intervals are 95 % intervals. The held-out tasks are not among the training tasks.\n",
+            "\nThe intervals are 95 % intervals.\n",
             "## What it was trained on\n",
             files._repr_markdown_() + "\n",
             servers._repr_markdown_() + "\n",
@@ -114,9 +121,9 @@ def model_card(
             f"- Ask it something: `mcp-grpo chat outputs/{run} --servers mcp.json`",
             f"- Let other programs ask it: `mcp-grpo serve-policy outputs/{run}` is an OpenAI-compatible endpoint.",
             "- In transformers: `AutoModelForCausalLM.from_pretrained(folder)`. In vLLM: `vllm serve folder`.",
-            "- Where prompts of training listed the tools in the system message, it understands only such prompts.\n"
-            if saved["rollout"]["tools_as"] == "compact"
-            else "",
+            "\nIt was trained on prompts of this form, and may understand no others:\n",
+            *(f"    {line}" for line in _prompt_of(report).splitlines()),
+            "",
             "## Settings that differ from the preset\n",
             *(f"- `{name}`: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()),
             "" if settings else "None.",

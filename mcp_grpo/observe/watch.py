@@ -136,7 +136,9 @@ class Watch:
                 continue
             metric = METRICS[name]
             healthy, unit = metric.healthy(values[-1]), f" {metric.unit}" if metric.unit else ""
-            told = metric.what if healthy else f"outside {metric.low:g} to {metric.high:g}: {metric.remedy}"
+            told = (
+                metric.what if healthy else f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}"
+            )
             style = "" if healthy else "bold red"
             table.add_row(
                 name, Text(_amount(values[-1]) + unit, style), Text(_course(values), "cyan"), Text(told, style or "dim")

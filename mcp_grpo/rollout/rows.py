@@ -75,9 +75,11 @@ class RowsEngine(HFEngine):
         training = self.model.training
         with torch.inference_mode():
             self.model.eval()
-            for group in groups.values():
-                finished += self.turns(group)
-            self.model.train(training)
+            try:
+                for group in groups.values():
+                    finished += self.turns(group)
+            finally:
+                self.model.train(training)
         self.counters.seconds += time.perf_counter() - began
         return finished, []
 

@@ -26,7 +26,7 @@ class Metric:
 
 
 METRICS = {
-    "reward": Metric("mean reward of the valid episodes", "", 0.0),
+    "reward": Metric("mean reward of the valid episodes"),
     "reward_success": Metric("part of the reward for success"),
     "reward_tool": Metric("part of the reward for calling the needed tools"),
     "reward_arguments": Metric("part of the reward for the right arguments"),
@@ -41,7 +41,7 @@ METRICS = {
     "success": Metric("share of the episodes that did what the task asks for", "", 0.0, 1.0),
     "episodes": Metric("episodes of the step", "episodes", 1),
     "episodes_invalid": Metric(
-        "episodes without a reward", "episodes", 0, math.inf, "look for the server that fails: mcp-grpo doctor"
+        "episodes without a reward", "episodes", 0, 0, "look for the server that fails: mcp-grpo doctor"
     ),
     "groups": Metric("tasks of the step", "tasks", 1),
     "groups_with_spread": Metric(
