@@ -379,6 +379,9 @@ def warmstart(
     lr: Annotated[
         float, Option(help="peak learning rate; 0: the usual rate for the model", min=0, callback=_finite)
     ] = 0.0,
+    episodes: Annotated[
+        str, Option(help="a .jsonl file of recorded conversations about the tasks; empty: the oracle's episodes")
+    ] = "",
     seed: Annotated[int, Option(help="seed for the order of the episodes")] = 0,
     run: _RunName = "",
     settings: Settings = (),
@@ -389,13 +392,17 @@ def warmstart(
     succeeds in some episodes; after that it can learn from rewards. The trained model is in outputs/RUN/model: give
     this folder to mcp-grpo train as --model.
 
+    With --episodes, the policy learns from what another model did, as `mcp-grpo export` writes it. The recorded calls
+    are made again on the servers, and only episodes that succeed there are learnt from.
+
     \b
     mcp-grpo warmstart --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --steps 100 --run warm
     mcp-grpo train     --servers mcp.json --tasks tasks/ --model outputs/warm/model --mode lora
     """
     from mcp_grpo import Run
 
-    overrides = ",".join([f"train.warmstart={{steps: {steps}, lr: {lr}}}", *settings])
+    chosen = f"steps: {steps}, lr: {lr}, episodes: {json.dumps(episodes, ensure_ascii=False)}"
+    overrides = ",".join([f"train.warmstart={{{chosen}}}", *settings])
     name = run or f"warmstart-{datetime.now():%Y%m%d-%H%M%S}"
     _finish(
         Run(
@@ -698,6 +705,33 @@ def view(
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt), server:
         server.serve_forever()
+
+
+@command
+def export(
+    place: Annotated[str, Argument(help="the folder of a run or of an evaluation")],
+    form: Annotated[str, Option("--as", help="messages, atif or verifiers")] = "messages",
+    out: Annotated[str, Option(help="the .jsonl file to write; empty: named after the form, in the folder")] = "",
+    which: Annotated[str, Option(help="before, warmstart, after, or train; empty: the last held-out episodes")] = "",
+    tasks: Annotated[str, Option(help="the task file of the episodes; empty: those of the run")] = "",
+    successes: Annotated[bool, Option("--successes", help="only successful episodes")] = False,
+):
+    """Write the episodes of a run for other programs: as chat messages, ATIF documents or rows of verifiers.
+
+    The messages can also teach: evaluate a larger model on the training tasks, export its successes, and train a small
+    model on them.
+
+    \b
+    mcp-grpo export outputs/RUN --as atif
+    mcp-grpo evaluate MODEL --endpoint URL --tasks tasks/train.json --servers mcp.json
+    mcp-grpo export outputs/evaluations/NAME --successes --out taught.jsonl
+    mcp-grpo warmstart --servers mcp.json --tasks tasks/ --episodes taught.jsonl
+    """
+    from mcp_grpo.interop.episodes import export_episodes
+
+    file = out or str(Path(place) / f"{form}.jsonl")
+    written, left = export_episodes(place, file, form, which, tasks, successes)
+    say(f"{file}: {written} episodes" + (f"; {left} left out" if left else ""))
 
 
 @command

@@ -286,6 +286,10 @@ class WarmStart(Section):
     pseudonyms: int = Field(
         0, ge=0, description="extra demonstrations per task, with invented names and codes, see `env.offer`"
     )
+    episodes: str = Field(
+        "",
+        description="a .jsonl file of recorded conversations to learn from, see `rollout.messages`; empty: none",
+    )
 
 
 class OptimizerChoice(Section):

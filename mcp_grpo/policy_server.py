@@ -24,6 +24,7 @@ from .env.action import Action, Call
 from .errors import UserError
 from .rollout.chat import Chat, ChatError
 from .rollout.engine import Engine, EngineError, Sampling
+from .rollout.messages import ChatMessage, calls_as_messages
 from .rollout.turns import prompt_messages
 from .servers.serve import Address, TokenGuard, server_token, timed_protocol
 from .talk import open_policy_named
@@ -32,39 +33,6 @@ from .task import OfferedTool, Task
 # %% ../nbs/10_run/05_policy_server.ipynb #bd490697
 class RequestError(UserError, ValueError):
     "A request cannot be served; the message says why."
-
-
-class _Message(BaseModel):
-    "One message of a conversation."
-
-    model_config = ConfigDict(extra="ignore")
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-
-    @property
-    def text(self) -> str:
-        "The content as one text. Raises `RequestError` for a part that is no text."
-        if isinstance(self.content, list):
-            for part in self.content:
-                if part.get("type") != "text":
-                    raise RequestError(f"messages: a part of type {part.get('type')!r} is not supported; send text.")
-            return "\n".join(str(part.get("text", "")) for part in self.content)
-        return self.content or ""
-
-    @property
-    def calls(self) -> list[Call]:
-        found = []
-        for call in self.tool_calls or ():
-            function = call.get("function") or {}
-            try:
-                arguments = json.loads(function.get("arguments") or "{}")
-            except (TypeError, ValueError):
-                raise RequestError("messages: the arguments of an earlier tool call are not JSON.") from None
-            if not isinstance(arguments, dict):
-                raise RequestError("messages: the arguments of an earlier tool call are no object.")
-            found.append(Call(str(function.get("name", "")), arguments))
-        return found
 
 
 class _Tool(BaseModel):
@@ -80,7 +48,7 @@ class _Request(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
     model: str = ""
-    messages: Annotated[list[_Message], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[_Tool] = []
     tool_choice: Literal["auto", "none"] = "auto"
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -183,14 +151,7 @@ class _Reply:
 
     def tool_calls(self, number: int) -> list[dict]:
         "Return the calls in the API's form, with ids that no other reply has."
-        return [
-            {
-                "id": f"call_{number}_{i}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-            }
-            for i, call in enumerate(self.calls)
-        ]
+        return calls_as_messages(self.calls, number)
 
 
 def _read_reply(chat: Chat, ids: list[int], finish: str, prompt: int) -> _Reply:
@@ -270,14 +231,17 @@ class PolicyServer:
 
     async def _reply(self, asked: _Request) -> tuple[int, _Reply]:
         "Sample the next turn of a conversation."
-        messages = [
-            {
-                "role": {"developer": "system", "function": "tool"}.get(message.role, message.role),
-                "content": message.text,
-            }
-            | ({"calls": message.calls} if message.role == "assistant" else {})
-            for message in asked.messages
-        ]
+        try:
+            messages = [
+                {
+                    "role": {"developer": "system", "function": "tool"}.get(message.role, message.role),
+                    "content": message.text,
+                }
+                | ({"calls": message.calls} if message.role == "assistant" else {})
+                for message in asked.messages
+            ]
+        except ValueError as error:
+            raise RequestError(f"messages: {error}") from None
         tools = [tool.function for tool in asked.tools] if asked.tool_choice == "auto" else []
         ids, number = self.conversations.ids(messages, tools), next(self.numbers)
         room = self.most - len(ids)

@@ -146,6 +146,17 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
     (
         ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30"
     ): "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
+    (
+        ".venv/bin/mcp-grpo evaluate gpt-5-mini --endpoint https://api.openai.com/v1 --servers servers.json "
+        "--tasks tasks/train.json --rounds 4"
+    ): "test_export.py, with the oracle in the place of a paid model",
+    (
+        ".venv/bin/mcp-grpo export outputs/evaluations/tasks-train-gpt-5-mini --successes --out taught.jsonl"
+    ): "test_export.py",
+    (
+        ".venv/bin/mcp-grpo warmstart --servers servers.json --tasks tasks/ --episodes taught.jsonl --model smollm2 "
+        "--mode lora"
+    ): "test_export.py, with the packaged model",
     ".venv/bin/mcp-grpo chat outputs/books --servers servers.json": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve-policy outputs/books": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",

@@ -20,15 +20,15 @@ _LENGTHS = {1: 0.36, 2: 0.34, 3: 0.18, 4: 0.08, 5: 0.04}  # calls -> share of th
 
 
 KINDS = {
-    "field": 6,
+    "field": 7,
     "fields": 2,
     "list": 2,
     "count": 2,
     "extreme": 2,
     "larger": 1,
-    "same": 1,
-    "whether": 2,
-    "unknown": 2,
+    "same": 0.4,
+    "whether": 0.8,
+    "unknown": 0.8,
     "change": 4,
     "sum": 2,
     "each": 2,

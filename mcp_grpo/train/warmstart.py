@@ -19,8 +19,9 @@ from transformers import AutoConfig
 
 from ..aio import run_sync
 from ..client.pool import Pool
-from ..config import Config, ConfigError, TrainConfig
+from ..config import Config, ConfigError, TrainConfig, find_path
 from ..files import writing
+from ..env.action import Action
 from ..env.judge import judge_sync, judged
 from ..env.offer import with_pseudonyms
 from ..env.scripted import oracle_turns
@@ -28,7 +29,8 @@ from ..model.policy import Policy, loading
 from ..model.tree import why_not
 from ..rollout.chat import Chat
 from ..rollout.collect import collect, collect_sync, opening_ids
-from ..rollout.engine import Completion, Engine, EngineStats, Sampling
+from ..rollout.engine import Engine, Sampling
+from ..rollout.messages import Scribe, read_recorded, recorded_turns
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .advantage import BY_EPISODE, Row
@@ -39,61 +41,68 @@ from .loss import advantage_kind
 from .optim import open_optimizer
 from .trainer import TrainerError, choose_tasks
 
-# %% ../../nbs/08_train/09_warmstart.ipynb #ec2bae83
-class Scribe:
-    "An engine that returns the oracle's turns."
+# %% ../../nbs/08_train/09_warmstart.ipynb #5c81b002
+def oracle_scripts(tasks: list[Task]) -> dict[str, list[list[Action]]]:
+    "Return the oracle's script of each task that names calls."
+    return {task.task_id: [oracle_turns(task)] for task in tasks if task.tool_sequence}
 
-    shares_weights = True
 
-    def __init__(
-        self,
-        tasks: list[Task],  # with their tools
-        chat: Chat,  # the policy's
-    ):
-        self.chat, self.turns = chat, {task.task_id: oracle_turns(task) for task in tasks}
-
-    async def generate(self, prompt_ids: list[int], sampling: Sampling, key: tuple) -> Completion:
-        "Return the next scripted turn of the task that `key` names."
-        turns = self.turns[key[2]]
-        ids = self.chat.turn_ids(turns[min(key[-1], len(turns) - 1)])
-        return Completion(ids, [0.0] * len(ids), "stop", 0)
-
-    async def update(self, weights) -> None:
-        "Do nothing: there are no weights."
-
-    async def release(self, episode: tuple) -> None:
-        "Do nothing: there is no memory."
-
-    def expect(self, episodes: int) -> None:
-        "Do nothing: no episode waits for other episodes."
-
-    def stats(self) -> EngineStats:
-        "Return no figures."
-        return EngineStats()
+def recorded_scripts(
+    cfg: Config,
+    tasks: list[Task],  # complete
+) -> dict[
+    str, list[list[Action]]
+]:  # task id -> the scripts of the recorded conversations; empty: no file is configured
+    "Return the scripts of the file that `train.warmstart.episodes` names. Raises `ConfigError` if none is of a task."
+    path = cfg.train.warmstart.episodes
+    if not path:
+        return {}
+    if cfg.train.warmstart.pseudonyms:
+        raise ConfigError("train.warmstart.pseudonyms applies to the oracle's episodes: set it to 0, or name no file.")
+    recorded = read_recorded(find_path(path, "file of recorded conversations"))
+    if not (found := recorded_turns(recorded, tasks)):
+        raise ConfigError(
+            f"train.warmstart.episodes: none of the {len(recorded)} conversations in {path} is about a task of this "
+            "run: give each row its task_id, or the task's question as the user's message."
+        )
+    return found
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #a7ddbe6d
 async def demonstrations_async(
-    tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int, at_once: int = 16
+    tasks: list[Task],
+    pool: Pool,
+    chat: Chat,
+    max_tokens: int,
+    at_once: int = 16,
+    scripts: dict[str, list[list[Action]]] | None = None,
 ) -> list[Trajectory]:
-    "Write a demonstration of each task, asynchronously; see `demonstrations`."
-    tasks = [task for task in tasks if task.tool_sequence]
-    scribe, played = Scribe(tasks, chat), []
-    for start in range(0, len(tasks), at_once):
-        part = tasks[start : start + at_once]
-        groups = await collect(part, scribe, pool, chat, Sampling(0.0, max_tokens), run="oracle", max_tokens=max_tokens)
-        played += [group[0] for group in groups]
-    return played
+    "Write the demonstrations of each task, asynchronously; see `demonstrations`."
+    scripts = oracle_scripts(tasks) if scripts is None else scripts
+    wanted = [task for task in tasks for _ in scripts.get(task.task_id, ())]
+    groups = await collect(
+        wanted,
+        Scribe(scripts, chat),
+        pool,
+        chat,
+        Sampling(0.0, max_tokens),
+        run="oracle",
+        max_tokens=max_tokens,
+        at_once=at_once,
+    )
+    return [group[0] for group in groups]
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #0ac6d934
 def demonstrations(
-    tasks: list[Task],  # complete; tasks that name no calls are left out, because their answers would be guesses
+    tasks: list[Task],  # complete
     pool: Pool,  # open, with their servers
     chat: Chat,  # the policy's
     max_tokens: int,  # of a whole episode
     at_once: int = 16,  # concurrent episodes
+    # task id -> the turns of each demonstration; None: the oracle's. A task without turns is left out
+    scripts: dict[str, list[list[Action]]] | None = None,
 ) -> list[Trajectory]:  # in the tasks' order
-    "Write a demonstration of each task: the oracle's episode."
-    return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once)
+    "Write the demonstrations of each task: the oracle's episode, or the episodes of other scripts."
+    return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once, scripts)
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #96b02672
 def _room_needed(
@@ -159,18 +168,21 @@ def settle_room(
         return
     with loading(cfg.model.name) as where:
         most = getattr(AutoConfig.from_pretrained(where).get_text_config(), "max_position_embeddings", 0)
+    scripts = oracle_scripts(tasks)
+    if not all(kept):
+        scripts |= recorded_scripts(cfg, tasks)
     families: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.tool_sequence:
+        if task.task_id in scripts:
             families.setdefault(task.family, []).append(task)
     some = [
         task
         for family in families.values()
         for task in sorted(family, key=lambda task: -len(task.question))[:per_family]
     ]
-    unnamed = [task for task in tasks if not task.tool_sequence]
+    unnamed = [task for task in tasks if task.task_id not in scripts]
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
-    episodes = demonstrations(some, pool, chat, most or 2**20)
+    episodes = demonstrations(some, pool, chat, most or 2**20, scripts=scripts)
     if not episodes and not all(kept):
         raise ConfigError(
             "rollout.max_tokens: no task names the calls that it needs, so the limits on tokens cannot be found; "
@@ -251,7 +263,7 @@ class WarmStart:
             f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} "
             "tokens written), "
             f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token"
-            + (f"; left out, because the oracle failed: {lost}" if lost else "")
+            + (f"; left out, because the demonstration failed: {lost}" if lost else "")
         )
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #21876ffd
@@ -293,13 +305,18 @@ def warm_start(
     say=print,  # receives about ten lines of progress
 ) -> WarmStart:
     "Train a policy on demonstrations."
-    known = [task for task in tasks if task.tool_sequence and cfg.train.family_weight.get(task.family, 1.0) > 0]
+    wanted = [task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0]
+    scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted)
+    known = [task for task in wanted if task.task_id in scripts]
     enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
     if enough < len(known):
         known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
-    episodes = demonstrations(known, pool, chat, cfg.rollout.max_tokens)
-    again = _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms)
-    episodes += demonstrations(list(itertools.islice(again, enough - len(known))), pool, chat, cfg.rollout.max_tokens)
+    episodes = demonstrations(known, pool, chat, cfg.rollout.max_tokens, scripts=scripts)
+    if not cfg.train.warmstart.episodes:
+        again = itertools.islice(
+            _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms), enough - len(known)
+        )
+        episodes += demonstrations(list(again), pool, chat, cfg.rollout.max_tokens)
     rows, losses = _supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
