@@ -334,7 +334,9 @@ def train(
     settings: Settings = (),
     resume: Annotated[bool, Option("--resume", help="continue the run that --run names")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="check configuration, data and servers, and stop")] = False,
-    wandb: Annotated[bool, Option("--wandb", help="track the run in Weights & Biases")] = False,
+    report_to: Annotated[
+        str, Option(help="trackers that get the metrics too, separated by commas: wandb, tensorboard, trackio, mlflow")
+    ] = "",
 ):
     """Train a policy on tasks, and measure it on held-out tasks before and after.
 
@@ -360,7 +362,7 @@ def train(
             seed=seed,
             name=run,
             resume=resume,
-            wandb=wandb,
+            report_to=report_to,
             overrides=overrides,
             say=say,
         ),
@@ -714,6 +716,7 @@ def export(
     out: Annotated[str, Option(help="the .jsonl file to write; empty: named after the form, in the folder")] = "",
     which: Annotated[str, Option(help="before, warmstart, after, or train; empty: the last held-out episodes")] = "",
     tasks: Annotated[str, Option(help="the task file of the episodes; empty: those of the run")] = "",
+    servers: Annotated[str, Option(help="the server file of the episodes; empty: that of the run")] = "",
     successes: Annotated[bool, Option("--successes", help="only successful episodes")] = False,
 ):
     """Write the episodes of a run for other programs: as chat messages, ATIF documents or rows of verifiers.
@@ -730,7 +733,7 @@ def export(
     from mcp_grpo.interop.episodes import export_episodes
 
     file = out or str(Path(place) / f"{form}.jsonl")
-    written, left = export_episodes(place, file, form, which, tasks, successes)
+    written, left = export_episodes(place, file, form, which, tasks, servers, successes)
     say(f"{file}: {written} episodes" + (f"; {left} left out" if left else ""))
 
 

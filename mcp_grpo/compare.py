@@ -132,7 +132,7 @@ def evaluate_policy(
                     episodes += ended
                 if progress:
                     progress(len(episodes), len(loaded) * rounds)
-    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, folder)
+    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, folder, cfg.servers.file)
 
 
 def _kept_room(policy: str) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from .rollout.engine import Engine, EngineError, Sampling
 from .rollout.messages import ChatMessage, calls_as_messages
 from .rollout.turns import prompt_messages
 from .servers.serve import Address, TokenGuard, server_token, timed_protocol
-from .talk import open_policy_named
+from .talk import open_sampler
 from .task import OfferedTool, Task
 
 # %% ../nbs/10_run/05_policy_server.ipynb #bd490697
@@ -310,7 +310,7 @@ def serve_policy(
 
     token, new = server_token(os.environ)
     with address.listen() as listening:
-        _, engine, chat, sampling, most = open_policy_named(policy, "", temperature, settings)
+        _, engine, chat, sampling, most = open_sampler(policy, "", temperature, settings)
         served = PolicyServer(engine, chat, sampling, name or policy, most)
         url = f"http://{address.url_host}:{listening.getsockname()[1]}/v1"
         say(f"{served.name}: OPENAI_BASE_URL={url}" + f" OPENAI_API_KEY={token}" * new)

@@ -20,7 +20,7 @@ from .config import Config, ConfigError, dotted_fields, find_path, load_dotenv, 
 from .env.offer import complete_tasks_sync
 from .env.preflight import preflight
 from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
-from .observe.track import RunLog, configure_run, open_wandb, read_lines, run_overrides, versions
+from .observe.track import RunLog, configure_run, open_trackers, read_lines, run_overrides, versions
 from .observe.model_card import write_model_card
 from .observe.report import Report
 from .observe.view import EPISODES, LivePlot, is_interactive, never_succeeded
@@ -65,21 +65,17 @@ class Run:
         seed: int = 0,  # seed for drawing tasks and for sampling
         name: str = "",  # name of the folder below outputs/; empty: mode and time
         resume: bool = False,  # continue the run of this name, with its own settings
-        wandb: bool = False,  # track the run in Weights & Biases
+        report_to: str = "",  # trackers, separated by commas, such as wandb,tensorboard
         overrides: str = "",  # further settings: "section.name=value,..."
         say: Callable[[str], None] = print,  # receives each line of the log
         **settings,  # any other setting by keyword
     ):
-        for parameter, value in {
-            "resume": resume,
-            "wandb": wandb,
-        }.items():  # papermill passes `-p wandb no` as the text "no", which counts as true
-            if not isinstance(value, bool):
-                raise ConfigError(f"{parameter}: {value!r} is neither True nor False.")
+        if not isinstance(resume, bool):  # papermill passes `-p resume no` as the text "no", which counts as true
+            raise ConfigError(f"resume: {resume!r} is neither True nor False.")
         load_dotenv()
         given = [*([overrides] if overrides else []), *_settings_text(settings)]
         given = ",".join(given) if resume else run_overrides(str(servers), str(tasks), str(heldout), given)
-        self.started, self.say, self.resumed, self.wandb = time.perf_counter(), say, resume, wandb
+        self.started, self.say, self.resumed, self.report_to = time.perf_counter(), say, resume, report_to
         self.cfg, self.folder = configure_run(mode, name, resume, given, seed, model, "", steps)
         self.measured: dict[str, Evaluation] = {}  # before, warmstart, after -> all held-out tasks
         self.warm_seconds, self.checked, self.trainer, self._open = 0.0, None, None, ExitStack()
@@ -164,9 +160,9 @@ class Run:
         cfg, engine = self.cfg, self.engine
         log = RunLog(self.folder, cfg, self.say, resume=self.resumed)
         self._open.callback(log.close)
-        log.also = open_wandb(self.wandb, cfg, self.folder)
-        if log.also:
-            log.line(f"tracked in Weights & Biases ({log.also.mode})")
+        log.trackers = open_trackers(self.report_to, cfg, self.folder)
+        if log.trackers:
+            log.line(f"tracked in {', '.join(tracker.name for tracker in log.trackers)}")
         log.write(
             "training.log",
             [

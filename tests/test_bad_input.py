@@ -49,7 +49,7 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ),
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
     ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),
-    ({"wandb": "no"}, [], r"wandb: 'no' is neither True nor False"),
+    ({"resume": "no"}, [], r"resume: 'no' is neither True nor False"),
     ({"step": 3}, [], r"step: there is no such setting; did you mean steps"),
     ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
     ({}, ["model.weights=lora", "model.lora.targets=q_prj"], r"model\.lora\.targets: .*q_prj"),

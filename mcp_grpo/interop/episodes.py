@@ -8,21 +8,32 @@ __all__ = ['FORMS', 'atif_document', 'verifiers_row', 'export_episodes']
 # %% ../../nbs/11_interop/02_episodes.ipynb #e59a0003
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..aio import run_sync
+from ..client.pool import open_pool
 from ..compare import open_evaluation
-from ..config import ConfigError, find_path, is_tiny, nearest
+from ..config import Config, ConfigError, find_path, nearest, project_root, read_config
+from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
 from ..files import writing
+from ..observe.track import run_overrides
 from ..observe.view import read_episodes
 from ..rollout.chat import Chat, open_chat
-from ..rollout.messages import message_row
+from ..rollout.collect import with_schemas
+from ..rollout.messages import message_row, policy_spans
 from ..rollout.trajectory import Trajectory
 from ..task import Task, read_tasks
 
 # %% ../../nbs/11_interop/02_episodes.ipynb #e59a0006
-def _turn_step(message: dict, results: list[dict], trajectory: Trajectory, turn: int) -> dict:
+def _turn_step(
+    message: dict,  # the policy's
+    results: list[dict],  # the messages with the results of its calls
+    trajectory: Trajectory,  # the episode
+    turn: int,  # number of the policy's turn, from 0
+) -> dict:
     "Return a turn of the policy as a step of an ATIF document."
     step: dict[str, Any] = {"source": "agent", "message": message["content"] or ""}
     if calls := message.get("tool_calls"):
@@ -35,10 +46,12 @@ def _turn_step(message: dict, results: list[dict], trajectory: Trajectory, turn:
             for call in calls
         ]
         step["observation"] = {
-            "results": [{"source_call_id": told["tool_call_id"], "content": told["content"]} for told in results]
+            "results": [{"source_call_id": result["tool_call_id"], "content": result["content"]} for result in results]
         }
-    spans = [span for span in trajectory.turns if span.role != "tool"]
-    if spans and spans[turn].role == "policy":
+    spans = policy_spans(trajectory)
+    if spans and spans[turn].role == "forced":
+        step["extra"] = {"forced": True}
+    elif spans:
         span = spans[turn]
         step["metrics"] = {
             "prompt_tokens": span.start,
@@ -66,7 +79,7 @@ def atif_document(
             end = next((j for j in range(i + 1, len(messages)) if messages[j]["role"] != "tool"), len(messages))
             step, turn = _turn_step(message, messages[i + 1 : end], trajectory, turn), turn + 1
         else:
-            step = {"source": message["role"], "message": message["content"]}
+            step = {"source": "user" if message["role"] == "user" else "system", "message": message["content"]}
         steps.append({"step_id": len(steps) + 1} | step)
     return {
         "schema_version": "ATIF-v1.8",
@@ -79,7 +92,7 @@ def atif_document(
         },
         "steps": steps,
         "final_metrics": {
-            "total_completion_tokens": sum(trajectory.sampled),
+            **({"total_completion_tokens": sum(trajectory.sampled)} if trajectory.ids else {}),
             "total_steps": len(steps),
             "extra": {"reward": row["reward"], "success": row["success"]},
         },
@@ -118,48 +131,67 @@ FORMS: dict[str, Callable[[dict, Trajectory, Task, str], dict]] = {
 def _origin(
     place: Path,  # the folder of a run or an evaluation
     tasks: str,  # a task file; empty: those that the folder names
-) -> tuple[str, list[Task], Chat | None]:  # name of the policy, tasks, and its chat if it writes tokens
-    "Find the policy and the tasks of episodes. Raises `ConfigError` for a task file that no longer exists."
+    servers: str,  # a server file; empty: that of the run or the evaluation
+) -> tuple[str, list[str], Config, Chat | None]:  # the policy's name, task files, configuration, chat if it has one
+    "Find out what played the episodes of a folder. Raises `ConfigError`."
     summary = place / "summary.json"
-    told = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
-    policy = told.get("policy", str(place))
-    files, chat = [told["tasks"]] if told else [], None
-    if policy not in POLICIES and " at http" not in policy:
-        from mcp_grpo.plan import check_model
-
-        if not (is_tiny(policy) or told or (place / "config.yaml").is_file()):
-            raise ConfigError(f"{place} is neither the folder of a run nor of an evaluation.")
-        cfg = open_evaluation(policy)
-        chat = open_chat(cfg, check_model(cfg))
-        files = files or [cfg.data.train, cfg.data.heldout]
-        names = cfg.data.server_names
+    kept = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
+    policy = kept.get("policy", str(place)).removesuffix(" (cut off)")
+    writes_text = policy in POLICIES or " at http" in policy
+    saved = Path(policy) / "config.yaml"
+    if not (kept or saved.is_file()):
+        raise ConfigError(f"{place} is neither the folder of a run nor of an evaluation.")
+    servers = servers or kept.get("servers", "")
+    if saved.is_file():  # a run that has no trained model yet has episodes too
+        cfg = read_config(saved, run_overrides(servers))
     else:
-        names = {}
-    found = [task for file in ([tasks] if tasks else files) for task in read_tasks(find_path(file, "task file"), names)]
-    return policy, found, chat
+        cfg = open_evaluation("oracle" if writes_text else policy, kept["tasks"], servers)
+    files = [tasks] if tasks else [kept["tasks"]] if kept else [cfg.data.train, cfg.data.heldout]
+    if writes_text:
+        return policy, files, cfg, None
+    from mcp_grpo.plan import check_model
+
+    return policy, files, cfg, open_chat(cfg, check_model(cfg))
+
+
+def _tasks_of(
+    episodes: list[Trajectory],
+    files: list[str],  # task files
+    cfg: Config,  # of the run or the evaluation
+) -> dict[str, Task]:  # task id -> the task, with the schemas of its tools
+    "Read and complete the tasks of episodes. Raises `ConfigError` if a task is in none of the files."
+    names, wanted, tasks = cfg.data.server_names, {episode.task_id for episode in episodes}, {}
+    with open_pool(cfg, project_root()) as pool:
+        for file in files:
+            chosen = [task for task in read_tasks(find_path(file, "task file"), names) if task.task_id in wanted]
+            tasks |= {task.task_id: task for task in complete_tasks_sync(chosen, pool, file, names)}
+        if unknown := sorted(wanted - tasks.keys()):
+            raise ConfigError(
+                f"the tasks of {len(unknown)} episodes, such as {unknown[0]}, are not in {', '.join(files)}: name the "
+                "right file with --tasks."
+            )
+
+        async def described(task: Task) -> Task:
+            return replace(task, tools=await with_schemas(task, pool))
+
+        return {id: run_sync(described, task) for id, task in tasks.items()}
 
 
 def export_episodes(
     place: str | Path,  # the folder of a run or an evaluation
     out: str | Path,  # a .jsonl file
     form: str = "messages",  # one of FORMS
-    which: str = "",  # before, warmstart, after, train; empty: the last of these that exists
+    which: str = "",  # before, warmstart, after, train; empty: the evaluation's, or else the last of these that exists
     tasks: str = "",  # the task file of the episodes; empty: those of the run or the evaluation
+    servers: str = "",  # a server file; empty: that of the run or the evaluation
     successes: bool = False,  # whether only successful episodes are written
 ) -> tuple[int, int]:  # number of written episodes, and of those left out
     "Write the episodes of a run or an evaluation to a file. Raises `ConfigError`."
     if form not in FORMS:
         raise ConfigError(f"there is no form {form!r}; there are {', '.join(FORMS)}{nearest(form, FORMS)}")
     place, episodes = Path(place), read_episodes(place, which)
-    policy, known, chat = _origin(place, tasks)
-    known = {task.task_id: task for task in known}
-    strange = sorted({episode.task_id for episode in episodes} - known.keys())
-    if strange:
-        raise ConfigError(
-            f"the tasks of {len(strange)} episodes, such as {strange[0]}, are not in the task file: name the right "
-            "one with --tasks."
-        )
-    written = 0
+    policy, files, cfg, chat = _origin(place, tasks, servers)
+    known, written = _tasks_of(episodes, files, cfg), 0
     with writing(out), open(out, "w", encoding="utf-8", newline="\n") as file:
         for episode in episodes:
             task = known[episode.task_id]

@@ -585,6 +585,7 @@ def keep_evaluation(
     episodes: list[Trajectory],  # of one round or several
     task_file: str,
     folder: str | Path,  # below which evaluations are kept, such as outputs
+    servers: str = "",  # the server file; empty: the embedded servers
 ) -> Path:  # the evaluation's own folder
     "Write the episodes, their figures, and the line of the leaderboard."
     name = "-".join(
@@ -600,6 +601,7 @@ def keep_evaluation(
     row = {
         "policy": policy,
         "tasks": str(task_file),
+        "servers": servers,
         "date": f"{datetime.now():%Y-%m-%d %H:%M}",
         **Rounds.of_episodes(episodes).summary(),
         "episodes": str(place),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_json', 'read_lines', 'configure_run', 'RunLog', 'task_files', 'run_overrides', 'termination_interrupts',
-           'versions', 'open_wandb']
+           'versions', 'open_trackers']
 
 # %% ../../nbs/09_observe/00_track.ipynb #586c629a
 import importlib.metadata
@@ -16,10 +16,10 @@ import signal
 import threading
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -147,10 +147,11 @@ class RunLog:
         folder: str | Path,  # created if missing; may hold a run only if this run is resumed
         cfg: Config | None = None,  # written to config.yaml
         echo: Callable[[str], None] = print,  # shows a line of the log
-        also: "WandbRun | None" = None,  # an open Weights & Biases run, which also gets the metrics
+        trackers: "Iterable[Tracker]" = (),  # open; they get the metrics too
         resume: bool = False,  # the folder holds the beginning of this run; see `rewind`
     ):
-        self.folder, self.echo, self.also = Path(folder) if resume else _free_folder(folder), echo, also
+        self.folder, self.echo = Path(folder) if resume else _free_folder(folder), echo
+        self.trackers = list(trackers)
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.lock = FileLock(self.folder / ".lock")  # the system releases the lock if the process dies
@@ -214,16 +215,25 @@ class RunLog:
             self.rewind(step - 1)  # the step failed before and is repeated
         self.write("trajectories.jsonl", (t.model_dump_json() for t in trajectories))
         self.step_played = step
-        if self.also:
-            self.also.log({"step": step, **_plain(metrics)})
+        self.report({"step": step, **_plain(metrics)})
 
     def step(self, metrics: dict) -> None:
         "Write the metrics of a finished step; `rollout` has written its episodes already."
         metrics = _plain(metrics)
         self.write("metrics.jsonl", [json.dumps(metrics, ensure_ascii=False, allow_nan=False)])
         self.metrics.append(metrics)
-        if self.also:
-            self.also.log(metrics)
+        self.report(metrics)
+
+    def report(self, metrics: dict) -> None:
+        "Give metrics to the trackers. A tracker that fails is left out from then on, and the run continues."
+        for tracker in [*self.trackers]:
+            try:
+                tracker.log(metrics)
+            except Exception as error:
+                self.trackers.remove(tracker)
+                with suppress(Exception):
+                    tracker.close()
+                self.line(f"{tracker.name} failed and gets no more metrics: {type(error).__name__}: {error}"[:300])
 
     def heldout(
         self,
@@ -247,8 +257,9 @@ class RunLog:
 
     def close(self) -> None:
         "Unlock the folder; `metrics` stays readable."
-        if self.also:
-            self.also.close()
+        for tracker in self.trackers:
+            with suppress(Exception):
+                tracker.close()
         self.lock.release()
 
     def __enter__(self):
@@ -358,6 +369,18 @@ def _wandb_mode() -> str:
     return "online" if os.environ.get("WANDB_API_KEY") and _is_reachable(address) else "offline"
 
 
+class Tracker(Protocol):
+    "A program that shows the metrics of runs."
+
+    name: str  # for the log
+
+    def log(self, metrics: dict) -> None:
+        "Take the metrics of a step, which may be nested by one level; called twice per step."
+
+    def close(self) -> None:
+        "Write what is still open."
+
+
 class WandbRun:
     "Track a run in Weights & Biases."
 
@@ -370,10 +393,12 @@ class WandbRun:
             import wandb
         except ImportError:
             raise ConfigError(
-                "wandb is not installed: pip install 'mcp-grpo[track]', or leave WANDB_API_KEY and WANDB_PROJECT unset."
+                "wandb is not installed: pip install wandb, or leave it out of report_to and unset WANDB_API_KEY "
+                "and WANDB_PROJECT."
             ) from None
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.mode = _wandb_mode()
+        self.name = f"Weights & Biases ({self.mode})"
         settings = wandb.Settings(silent=True, console="off")  # wandb's own lines stay out of the notebook
         try:
             self.run = wandb.init(
@@ -390,14 +415,91 @@ class WandbRun:
         self.run.define_metric("*", step_metric="step")  # two rows per step: wandb's own count of rows is not the step
         self.log, self.close = self.run.log, self.run.finish  # called by `RunLog`
 
+# %% ../../nbs/09_observe/00_track.ipynb #7ac8e001
+def _flat(
+    values: dict,  # may be nested
+    before: str = "",  # what all names begin with
+) -> dict:
+    "Return nested values under names such as seconds/generation."
+    found = {}
+    for name, value in values.items():
+        found |= _flat(value, f"{before}{name}/") if isinstance(value, dict) else {f"{before}{name}": value}
+    return found
+
+
+_RUN_OPTIONS = {"trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}  # tracker -> its name for a run
+
+
+class AccelerateRun:
+    "Track a run with a tracker of accelerate."
+
+    def __init__(
+        self,
+        name: str,  # of the tracker
+        cfg: Config,  # `run` is the run's name; the whole configuration is recorded
+        folder: str | Path,  # of the run; TensorBoard and Aim write their files there
+    ):
+        from accelerate import PartialState
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise ConfigError(
+                f"report_to: there is no tracker {name!r}; there are {', '.join(sorted(LOGGER_TYPE_TO_CLASS))}"
+                f"{nearest(name, LOGGER_TYPE_TO_CLASS)}"
+            )
+        if name not in map(str, get_available_trackers()):
+            raise ConfigError(f"report_to: {name} is not installed: pip install {name.replace('_', '-')}.")
+        kind, self.name, self.told = LOGGER_TYPE_TO_CLASS[name], name, (0, {})
+        option = {_RUN_OPTIONS[name]: cfg.run} if name in _RUN_OPTIONS and cfg.run else {}
+        place = {"logging_dir": Path(folder)} if kind.requires_logging_directory else {}
+        values = {
+            setting: value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
+            for setting, value in _flat(cfg.model_dump()).items()
+        }
+        PartialState()  # accelerate's own logging needs it
+        try:
+            self.tracker = kind("tensorboard" if name == "tensorboard" else "mcp_grpo", **place, **option)
+            self.tracker.start()
+            self.tracker.store_init_configuration(values)
+        except Exception as error:
+            raise ConfigError(
+                f"report_to: {name} does not start ({type(error).__name__}: {str(error)[:300]}); correct its settings, "
+                "or leave it out."
+            ) from None
+
+    def log(self, metrics: dict) -> None:
+        "Log the numbers of a step that are new or changed."
+        step = metrics["step"]
+        told = self.told[1] if self.told[0] == step else {}
+        numbers = {
+            name: value
+            for name, value in _flat(metrics).items()
+            if isinstance(value, int | float) and name != "step" and told.get(name) != value
+        }
+        self.tracker.log(numbers, step=step)
+        self.told = step, told | numbers
+
+    def close(self) -> None:
+        self.tracker.finish()
+
 # %% ../../nbs/09_observe/00_track.ipynb #b8a1f8ee
-def open_wandb(
-    wanted: bool,  # whether a parameter asks for it
+def open_trackers(
+    report_to: str,  # names of trackers, separated by commas
     cfg: Config,
     folder: str | Path,  # of the run
-) -> WandbRun | None:  # for `RunLog(also=...)`
-    """Track the run if asked to, or if the environment names a key or a project; `ConfigError` if wandb is not
-    installed."""
-    if not wanted and not os.environ.get("WANDB_API_KEY") and not os.environ.get("WANDB_PROJECT"):
-        return None
-    return WandbRun(cfg, folder)
+) -> list[Tracker]:
+    """Open the trackers that a parameter names, and Weights & Biases if the environment names a key or a project.
+    Raises `ConfigError` for a tracker that does not exist or is not installed."""
+    names = [name.strip() for name in report_to.split(",") if name.strip()]
+    if "wandb" not in names and (os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_PROJECT")):
+        names.append("wandb")
+    opened: list[Tracker] = []
+    try:
+        for name in sorted(dict.fromkeys(names), key=lambda name: name == "wandb"):  # wandb may begin an online run
+            opened.append(WandbRun(cfg, folder) if name == "wandb" else AccelerateRun(name, cfg, folder))
+    except BaseException:
+        for tracker in opened:
+            with suppress(Exception):
+                tracker.close()
+        raise
+    return opened

@@ -350,7 +350,7 @@ async def explore(
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
     for name in (*SETS[1:], SETS[0]):
-        left = (seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)
+        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # the rest: to close
         kept = found.train if name == "train" else found.heldout
         await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept)
     used, together_ = Counter(), set()

@@ -9,8 +9,8 @@ __all__ = ['demonstrations_async', 'settle_room', 'warm_up', 'load_warm_start', 
 import itertools
 import math
 import random
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,8 @@ def recorded_scripts(
 ) -> dict[
     str, list[list[Action]]
 ]:  # task id -> the scripts of the recorded conversations; empty: no file is configured
-    "Return the scripts of the file that `train.warmstart.episodes` names. Raises `ConfigError` if none is of a task."
+    """Return the scripts of the file that `train.warmstart.episodes` names. Raises `ConfigError` if no conversation is
+    about a task."""
     path = cfg.train.warmstart.episodes
     if not path:
         return {}
@@ -75,8 +76,10 @@ async def demonstrations_async(
     max_tokens: int,
     at_once: int = 16,
     scripts: dict[str, list[list[Action]]] | None = None,
+    max_new_tokens: int = 0,
 ) -> list[Trajectory]:
     "Write the demonstrations of each task, asynchronously; see `demonstrations`."
+    tasks = list({task.task_id: task for task in tasks}.values())  # a task may be in two files
     scripts = oracle_scripts(tasks) if scripts is None else scripts
     wanted = [task for task in tasks for _ in scripts.get(task.task_id, ())]
     groups = await collect(
@@ -84,7 +87,7 @@ async def demonstrations_async(
         Scribe(scripts, chat),
         pool,
         chat,
-        Sampling(0.0, max_tokens),
+        Sampling(0.0, max_new_tokens or max_tokens),
         run="oracle",
         max_tokens=max_tokens,
         at_once=at_once,
@@ -100,9 +103,10 @@ def demonstrations(
     at_once: int = 16,  # concurrent episodes
     # task id -> the turns of each demonstration; None: the oracle's. A task without turns is left out
     scripts: dict[str, list[list[Action]]] | None = None,
-) -> list[Trajectory]:  # in the tasks' order
+    max_new_tokens: int = 0,  # of a turn; 0: as many as an episode may have
+) -> list[Trajectory]:  # in the tasks' order, if each has one demonstration
     "Write the demonstrations of each task: the oracle's episode, or the episodes of other scripts."
-    return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once, scripts)
+    return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once, scripts, max_new_tokens)
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #96b02672
 def _room_needed(
@@ -178,11 +182,14 @@ def settle_room(
     some = [
         task
         for family in families.values()
-        for task in sorted(family, key=lambda task: -len(task.question))[:per_family]
+        for task in sorted(family, key=lambda task: (-max(map(len, scripts[task.task_id])), -len(task.question)))[
+            :per_family
+        ]
     ]
     unnamed = [task for task in tasks if task.task_id not in scripts]
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
     episodes = demonstrations(some, pool, chat, most or 2**20, scripts=scripts)
+    episodes = [episode for episode in episodes if episode.outcome.success] or episodes
     if not episodes and not all(kept):
         raise ConfigError(
             "rollout.max_tokens: no task names the calls that it needs, so the limits on tokens cannot be found; "
@@ -216,7 +223,10 @@ def warm_up(
 ) -> Iterator[float]:  # loss of each step before its update, in nats per written token
     "Train on the rows, and yield the loss of each step."
     if not rows:
-        raise TrainerError("There is nothing to warm up with: no demonstration succeeded; `mcp-grpo check` shows why.")
+        raise TrainerError(
+            "There is nothing to warm up with: no demonstration succeeded. `mcp-grpo check` shows why the oracle "
+            "fails; recorded conversations may need other servers, or more tokens (rollout.max_tokens)."
+        )
     steps, size = cfg.warmstart.steps, min(cfg.tasks_per_step, len(rows))
     warmup = min(max(cfg.lr_schedule.warmup, steps // 20), steps // 2)
     schedule = cfg.lr_schedule.model_copy(update={"warmup": warmup})
@@ -254,7 +264,7 @@ class WarmStart:
     steps: int
     episodes: int  # demonstrations that were learnt from
     failed: dict[str, int]  # family -> demonstrations without success
-    tokens: int  # number of tokens that the oracle wrote in these episodes
+    tokens: int  # number of tokens of the policy's turns in these episodes
     loss: tuple[float, float]  # nats per token, of the first and the last step
 
     def __str__(self) -> str:
@@ -302,16 +312,21 @@ def warm_start(
     chat: Chat,  # the policy's
     tasks: list[Task],  # complete; to learn from
     folder: str | Path,  # of the run; the new weights are saved there
-    say=print,  # receives about ten lines of progress
+    say: Callable[[str], None] = print,  # receives about ten lines of progress
 ) -> WarmStart:
     "Train a policy on demonstrations."
     wanted = [task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0]
     scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted)
-    known = [task for task in wanted if task.task_id in scripts]
+    pairs = [(task, script) for task in wanted for script in scripts.get(task.task_id, ())]
     enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
-    if enough < len(known):
-        known = random.Random(f"warmstart/{cfg.seed}").sample(known, enough)
-    episodes = demonstrations(known, pool, chat, cfg.rollout.max_tokens, scripts=scripts)
+    if enough < len(pairs):
+        pairs = random.Random(f"warmstart/{cfg.seed}").sample(pairs, enough)
+    known, scripts = list({task.task_id: task for task, _ in pairs}.values()), defaultdict(list)
+    for task, script in pairs:
+        scripts[task.task_id].append(script)
+    episodes = demonstrations(
+        known, pool, chat, cfg.rollout.max_tokens, scripts=scripts, max_new_tokens=cfg.rollout.max_new_tokens
+    )
     if not cfg.train.warmstart.episodes:
         again = itertools.islice(
             _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms), enough - len(known)
