@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TASK_FILES', 'ConfigError', 'RolloutConfig', 'TrainConfig', 'RewardConfig', 'EvaluateConfig', 'is_tiny', 'Config',
-           'resolve_learning_rates', 'is_deterministic', 'nearest', 'dotted_fields', 'unknown_field', 'explain',
-           'asset', 'experiment', 'find_path', 'settle_data', 'project_root', 'load_dotenv', 'read_settings',
-           'preset_path', 'load_config', 'save_config', 'read_config', 'changed_settings', 'check_unchanged']
+           'is_deterministic', 'nearest', 'dotted_fields', 'unknown_field', 'explain', 'asset', 'experiment',
+           'find_path', 'settle_data', 'project_root', 'load_dotenv', 'read_settings', 'preset_path', 'load_config',
+           'save_config', 'read_config', 'changed_settings', 'check_unchanged']
 
 # %% ../nbs/00_core/03_config.ipynb #530fd48f
 import difflib, functools, importlib.resources, json, os, re, reprlib
@@ -551,7 +551,7 @@ class Config(Section):
     parallel: ParallelConfig = Field(default_factory=ParallelConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
 
-
+# %% ../nbs/00_core/03_config.ipynb #13bebacd
 def resolve_learning_rates(
     cfg: Config,  # changed in place
 ) -> Config:
@@ -563,7 +563,7 @@ def resolve_learning_rates(
         train.warmstart.lr = 10 * train.lr
     return cfg
 
-
+# %% ../nbs/00_core/03_config.ipynb #a01e209c
 def is_deterministic(
     cfg: Config,  # sections `model` and `rollout`
 ) -> bool:
