@@ -433,6 +433,20 @@ class Phrases:
                             tuple(str(call.given[name]) for name in reader.takes),
                             plain=True,
                         )
+                argument, key = reader.key or ("", None)
+                by_id = key and key.by == "id" and reader.items is not None and key.thing != reader.gives
+                alone = all(
+                    (other.server, other.tool) != (reader.server, reader.tool)
+                    for other in self.catalog.readers
+                    if other.items is None
+                )
+                for call in self.calls_of(reader) if by_id and alone else ():
+                    given, several = str(call.given[argument]), self.catalog.thing(reader.gives).plural
+                    owner = _called(Thing(noun=key.thing, plural=""), given, "id")  # such as customer C174
+                    if records := records_of(reader, call):
+                        yield Group(
+                            _belonging(owner, several), (_step_of(call),), tuple(records), reader, (given,), owner
+                        )
                 for call in (
                     self.calls_of(reader) if not reader.takes and reader.items is not None and reader.gives else ()
                 ):
@@ -1507,16 +1521,40 @@ class Grammar:
             found.append(field)
         return found
 
+    def numbers(self, phrase: Phrase) -> list[Field]:
+        "Return the ids that people know as numbers, such as the customer number of a ticket, and that are not known."
+        shown = {str(value) for record in phrase.earlier for value in record.values()} | set(phrase.stated)
+        return [
+            field
+            for field in self.catalog.thing(phrase.reader.gives).fields
+            if field.kind == "id"
+            and not phrase.plain
+            and re.fullmatch(r"[A-Za-z]{0,4}-?\d{1,7}", value := str(phrase.record.get(field.path)))
+            and value not in shown
+        ]
+
     def of_thing(self, phrase: Phrase) -> Iterator[Question]:
         "Yield questions about one thing."
         thing, fields = self.catalog.thing(phrase.reader.gives), self.askable(phrase)
         yield from self.of_relations(phrase)
-        if not fields:
-            return
 
         def said() -> dict[str, str]:
             x = self.rng.choice(phrase.texts)
             return {"x": x, "s": _possessive(x)}
+
+        if numbers := self.numbers(phrase):
+            field = self.rng.choice(numbers)
+            yield self.ask(
+                "field",
+                _FIELD,
+                phrase,
+                [phrase.record[field.path]],
+                f"{thing.noun}.{field.path}",
+                f=f"{field.refers or thing.noun} number",
+                **said(),
+            )
+        if not fields:
+            return
 
         for field in self.rng.sample(fields, min(len(fields), 3)):
             if phrase.plain:
