@@ -2014,7 +2014,7 @@ class Grammar:
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
                     yield phrase, value
 
-    def changes(self, phrases: list[Phrase], each: int = 120) -> Iterator[Question]:
+    def changes(self, phrases: list[Phrase], each: int = 240) -> Iterator[Question]:
         "Yield questions that ask for a change of existing things."
         for changer in self.catalog.changers:
             noun = one_of(words_of(changer.tool)[-1])
@@ -2034,8 +2034,13 @@ class Grammar:
             if not settings or not all(found) or plain and len(takes) > 1:
                 continue
             forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
+            by_length = [_by_length(handles) for handles in found]
             for _ in range(each):
-                chosen = [self.rng.choice(self.rng.choice(list(_by_length(handles).values()))) for handles in found]
+                looked_up = self.rng.randrange(len(takes)) if self.rng.random() < 0.75 else None  # None: all may be
+                chosen = [
+                    self.rng.choice(self.rng.choice(list(some.values())) if looked_up in (i, None) else some[min(some)])
+                    for i, some in enumerate(by_length)
+                ]
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
                 form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
