@@ -65,6 +65,13 @@ def _about():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # %% ../nbs/12_cli.ipynb #7f098c68
+class _Printable(logging.Formatter):
+    "Writes control characters in a log record as escape sequences, because it may quote tools and servers."
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def command(function: Callable) -> Callable:
     "Register a function as a command, with error handling and exit status."
 
@@ -74,6 +81,7 @@ def command(function: Callable) -> Callable:
         from mcp_grpo.config import load_dotenv
 
         load_dotenv()
+        logging.lastResort.setFormatter(_Printable())
         os.environ.setdefault(
             "OMP_WAIT_POLICY", "PASSIVE"
         )  # before torch is imported: waiting threads sleep and leave the cores free

@@ -26,7 +26,7 @@ from .rollout.chat import Chat, ChatError
 from .rollout.engine import Engine, EngineError, Sampling
 from .rollout.messages import ChatMessage, calls_as_messages
 from .rollout.turns import prompt_messages
-from .servers.serve import Address, TokenGuard, server_token, timed_protocol
+from .servers.serve import Address, HostGuard, TokenGuard, server_token, timed_protocol
 from .talk import open_sampler
 from .task import OfferedTool, Task
 
@@ -317,7 +317,10 @@ def serve_policy(
 
         async def serve() -> None:
             config = uvicorn.Config(
-                TokenGuard(served.app, token), log_level="error", http=timed_protocol(), timeout_graceful_shutdown=2
+                HostGuard(TokenGuard(served.app, token), address.hosts),
+                log_level="error",
+                http=timed_protocol(),
+                timeout_graceful_shutdown=2,
             )
             await uvicorn.Server(config).serve(sockets=[listening])
 

@@ -39,6 +39,7 @@ def test_three_steps_of_its_trainer(tmp_path, monkeypatch):
             processing_class=tokenizer,
             **trl_parts(tasks, pool),
         )
+        assert "{%- if tools %}" in own and "(tools and" in own
         # the packaged model knows its own template, and reads the tools in the task's prompt
         trainer.chat_template = own.replace("{%- if tools %}", "{%- if false %}").replace("(tools and", "(false and")
         trainer.train()

@@ -9,13 +9,15 @@ __all__ = ['TaskEnvironment', 'episode_reward', 'trl_parts']
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from keyword import iskeyword
+from typing import Any, Literal
 
 from ..aio import run_sync
 from ..client.pool import Pool
 from ..config import ConfigError
-from ..env.action import Action, Call, tool_schema
-from ..env.episode import Episode, Outcome
+from ..env.action import MAX_CALLS, Action, Call, tool_schema
+from ..env.episode import Episode, Outcome, servers_of
 from ..rollout.collect import with_schemas
 from ..rollout.turns import parse_turn
 from ..task import Task
@@ -25,38 +27,62 @@ _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "arra
 
 
 def _plain(text: str) -> str:
-    "Return a description on one line, without the headings of a docstring."
-    return re.sub(r"\b(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
+    "Return a description on one line, without what a reader of docstrings takes for a heading or a list of choices."
+    text = re.sub(r"(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
+    return re.sub(r"\((choices):", r"(\1 -", text, flags=re.I)
 
 
-def _method(schema: dict) -> Callable:
-    "Return a method that makes a call of a tool; `schema` is a result of `tool_schema`."
-    function = schema["function"]
+def _annotation(schema: Any) -> Any:
+    "Return the Python type of an argument; `Any` if its schema gives no single type."
+    if not isinstance(schema, dict):
+        return Any
+    listed = schema.get("enum")
+    if listed and all(type(value) in (str, int, float, bool) for value in listed):
+        return Literal[tuple(listed)]
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            kinds = [_annotation(part) for part in schema[word] if part != {"type": "null"}]
+            return kinds[0] if len(set(map(str, kinds))) == 1 else Any
+    kinds = schema.get("type")
+    kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
+    kind = _TYPES.get(kinds[0], Any) if len(kinds) == 1 else Any
+    return list[_annotation(schema["items"])] if kind is list and "items" in schema else kind
+
+
+def _method(
+    schema: dict,  # result of `tool_schema`
+) -> Callable:
+    "Return a method that makes a call of a tool."
+    function, real = schema["function"], {}  # real: name in Python -> shown name
     properties, required = function["parameters"]["properties"], function["parameters"]["required"]
 
-    def call(self, **arguments) -> str:
-        return self._call(function["name"], arguments)
+    def call(self, /, **arguments) -> str:
+        return self._call(function["name"], {real.get(name, name): value for name, value in arguments.items()})
 
     parameters, lines = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)], []
     for name, described in sorted(properties.items(), key=lambda item: item[0] not in required):
-        kind = _TYPES.get(described.get("type"), str)
-        try:
-            parameters.append(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                    default=inspect.Parameter.empty if name in required else None,
-                    annotation=kind,
-                )
+        python = re.sub(r"\W", "_", name) + "_" * (iskeyword(name) or name == "self")
+        python = python if python.isidentifier() else f"_{python}"
+        if python in real:
+            raise ConfigError(
+                f"TRL cannot tell the arguments {real[python]!r} and {name!r} of {function['name']} apart: rename one."
             )
-        except ValueError:
-            continue  # not a Python name
-        lines.append(f"    {name}: {_plain(described.get('description') or name)}")
+        real[python] = name
+        parameters.append(
+            inspect.Parameter(
+                python,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if name in required else None,
+                annotation=_annotation(described),
+            )
+        )
+        text = described.get("description") if isinstance(described, dict) else ""
+        lines.append(f"    {python}: {_plain(text or name)}")
     call.__name__ = call.__qualname__ = function["name"]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters[1:]} | {"return": str}
     call.__signature__ = inspect.Signature(parameters, return_annotation=str)
-    described = "\n".join([_plain(function["description"]) or function["name"], "", "Args:", *lines])
-    call.__doc__ = described if lines else described.partition("\n")[0]
+    documented = "\n".join([_plain(function["description"]) or function["name"], "", "Args:", *lines])
+    call.__doc__ = documented if lines else documented.partition("\n")[0]
     return call
 
 # %% ../../nbs/11_interop/03_trl.ipynb #7e1b0009
@@ -70,26 +96,48 @@ class TaskEnvironment:
         self._episode: Episode | None = None
 
     def reset(self, task_id: str, **row) -> None:
-        "Start the episode of a row; an earlier episode is ended."
+        "Start the episode of a row; an earlier one is ended. Raises `ConfigError` if a server has no place left."
         self._finish("")
-        self._episode = Episode(self._tasks[task_id], self._pool)
+        task = self._tasks[task_id]
+        for server in servers_of(task):
+            held = sum(server in lease.sessions for lease in list(self._pool._leases))
+            if held >= self._pool.room([server]):
+                raise ConfigError(
+                    f"TRL plays all rollouts of a batch at once, and the server {server!r} may have {held} processes: "
+                    "raise `processes` in its entry, or make the batch smaller."
+                )
+        self._episode = Episode(task, self._pool)
         run_sync(self._episode.start)
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         "Make a call, and return the result that the policy sees."
         if self._episode is None:
             raise RuntimeError("call reset before a tool")
-        made = {name: value for name, value in arguments.items() if value is not None}
-        step = run_sync(self._episode.step, Action([Call(name, made)]))
+        try:
+            step = run_sync(self._episode.step, Action([Call(name, arguments)]))
+        except Exception as error:  # TRL shows it to the model as a result: the rollout gets no reward
+            self._episode._abort(f"{type(error).__name__}: {error}")
+            raise
         return step.observations[0]["content"] if step.observations else "The episode has ended."
+
+    def _number_turns(self, messages: list[dict]) -> None:
+        "Give each call the number of the message that made it; TRL passes the calls of a message one by one."
+        if self._episode is None:
+            return
+        record, turns = self._episode.record, []
+        for turn, message in enumerate(message for message in messages if message.get("role") == "assistant"):
+            names = [call.get("function", {}).get("name") for call in message.get("tool_calls") or []]
+            turns += [turn for name in names if name in vars(type(self))]
+        record.events = [replace(event, turn=turn) for event, turn in zip(record.events, turns)]
 
     def _finish(self, answer: str) -> Outcome | None:
         "End the episode with an answer, if there is one, and return its outcome."
         episode, self._episode = self._episode, None
         if episode is None:
             return None
-        if answer and not episode.done:
-            run_sync(episode.step, parse_turn(answer))
+        action = parse_turn(answer)
+        if answer and not episode.done and not action.calls:  # a call that TRL could not read is not made
+            run_sync(episode.step, action)
         return run_sync(episode.finish)
 
 
@@ -103,6 +151,7 @@ def episode_reward(
     for messages, environment in zip(completions, environments):
         last = messages[-1] if messages else {}
         text = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else ""
+        environment._number_turns(messages)
         outcome = environment._finish(text or "")
         rewards.append(outcome.reward if outcome else None)
     return rewards
@@ -118,7 +167,11 @@ def trl_parts(
     kinds: dict[tuple, type[TaskEnvironment]] = {}  # offered tools -> environment
     rows = []
     for task in tasks:
-        offered = tuple((tool.server, tool.tool, tool.name, *tool.arguments, str(tool.fixed)) for tool in task.tools)
+        if not task.tools:
+            raise ConfigError(f"task {task.task_id} offers no tools: complete it first (`env.offer`).")
+        # each call is a turn of the episode here, so the limit on turns grows by the most calls that a turn may have
+        task = replace(task, max_turns=task.max_turns * MAX_CALLS)
+        offered = tuple(repr(replace(tool, fails_first=0)) for tool in task.tools)
         if offered not in kinds:
             schemas = [tool_schema(tool) for tool in run_sync(with_schemas, task, pool)]
             names = [schema["function"]["name"] for schema in schemas]

@@ -130,6 +130,21 @@ class TokenGuard:
         await refusal(scope, receive, send)
 
 
+class HostGuard:
+    "An ASGI app that passes a request on only if the names in its `Host` and `Origin` are allowed."
+
+    def __init__(self, app: Callable, hosts: tuple[str, ...]):  # the app that gets the requests; the allowed names
+        from mcp.server.transport_security import TransportSecurityMiddleware
+
+        self.app, self.checks = app, TransportSecurityMiddleware(_security(hosts))
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        from starlette.requests import Request
+
+        refusal = await self.checks.validate_request(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
+
+
 _IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # idle time after which a session ends; most open sessions
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f4439736
