@@ -12,7 +12,7 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -283,9 +283,10 @@ async def prove_mix(
     seconds: float,
     seed: int,
     kept: list[Task],  # receives the tasks
+    rare: Collection[str] = (),  # numbers of things that people know by name
 ) -> None:
     "Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole."
-    over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed), len(kept) + wanted
+    over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed, rare), len(kept) + wanted
     while len(kept) < enough and (began := monotonic()) + longest < over:  # the next eight would end in time too
         units = [unit for _ in range(8) if (unit := mix.next())]
         if not units:
@@ -325,8 +326,9 @@ async def explore(
     await probe.change(seconds / 5)
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
+    grammar = Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names))
     asked = [
-        *Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names)).questions(),
+        *grammar.questions(),
         *TableGrammar(probe.tables, seed).questions(),
     ]
     questions = list({question.text: question for question in asked}.values())
@@ -352,7 +354,7 @@ async def explore(
     for name in (*SETS[1:], SETS[0]):
         left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # the rest: to close
         kept = found.train if name == "train" else found.heldout
-        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept)
+        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept, grammar.phrases.rare)
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]

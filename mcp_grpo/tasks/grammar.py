@@ -295,6 +295,7 @@ class Phrases:
         self.calls = {(call.server, call.tool, json.dumps(call.params, sort_keys=True)): call for call in seen}
         self.names = self._names()
         self.types = self._types()
+        self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `groups`
 
     def _names(self) -> dict[tuple[str, str], set]:
         """Return for each (noun, name) the ids of the things with that name, so that a shared name is recognised."""
@@ -443,6 +444,8 @@ class Phrases:
                 for call in self.calls_of(reader) if by_id and alone else ():
                     given, several = str(call.given[argument]), self.catalog.thing(reader.gives).plural
                     owner = _called(Thing(noun=key.thing, plural=""), given, "id")  # such as customer C174
+                    if any(r.gives == key.thing and r.key and r.key[1].by == "name" for r in self.catalog.readers):
+                        self.rare.add(given)
                     if records := records_of(reader, call):
                         yield Group(
                             _belonging(owner, several), (_step_of(call),), tuple(records), reader, (given,), owner
