@@ -331,7 +331,9 @@ def warm_start(
         again = itertools.islice(
             _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms), enough - len(known)
         )
-        episodes += demonstrations(list(again), pool, chat, cfg.rollout.max_tokens)
+        episodes += demonstrations(
+            list(again), pool, chat, cfg.rollout.max_tokens, max_new_tokens=cfg.rollout.max_new_tokens
+        )
     rows, losses = _supervised_rows(episodes), []
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
