@@ -45,6 +45,7 @@ DATA_TO = .
 data: $(READY)
 	$(BIN)/python -c "from mcp_grpo.tasks.rules import write_default_tasks as write; write('$(DATA_TO)')"
 	$(BIN)/python -c "from mcp_grpo.task import write_task_schema as write; write('$(DATA_TO)/data/task.schema.json')"
+	$(BIN)/python -c "from mcp_grpo.client.spec import write_servers_schema as write; write('$(DATA_TO)/data/servers.schema.json')"
 
 OUT = outputs/warmstart/tiny
 warmstart: $(READY)

@@ -54,12 +54,15 @@ def _about():
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
     mcp-grpo watch    outputs/RUN                         how is it doing?
+    mcp-grpo monitor                                      which runs are running?
+    mcp-grpo profile  --tasks tasks/ --mode lora          what does a step cost?
     mcp-grpo show     outputs/RUN                         what did the policy write?
     mcp-grpo view     outputs/RUN                         the same in a browser, token by token
     mcp-grpo compare  outputs/RUN                         did it get better?
     mcp-grpo report   outputs/RUN                         all of it on one page
     mcp-grpo chat     outputs/RUN                         ask it something yourself
     mcp-grpo serve-policy outputs/RUN                     let other programs ask it
+    mcp-grpo push     outputs/RUN NAME                    put it on a model hub
     """
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -304,7 +307,7 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: _Heldout = "", sett
 # %% ../nbs/12_cli.ipynb #b0c9c3b6
 def _finish(
     run: "Run",  # noqa: F821
-    dry_run: bool = False,  # only make the checks
+    dry_run: bool = False,  # only run the checks
 ) -> None:
     "Carry out a run and write its report."
     from mcp_grpo.config import ConfigError
@@ -557,6 +560,45 @@ def watch(
 
     show_panel(run, seconds, once)
 
+
+@command
+def monitor(
+    once: Annotated[bool, Option("--once", help="print one panel and return")] = False,
+    seconds: Annotated[float, Option(help="seconds between two drawings", min=0.2, callback=_finite)] = 2.0,
+):
+    """Show all runs on this machine: progress, success, and what each takes of processors, memory and GPU.
+
+    \b
+    mcp-grpo monitor
+    """
+    from mcp_grpo.observe.watch import monitor as show_panel
+
+    show_panel(seconds, once)
+
+
+@command
+def profile(
+    servers: Servers = "",
+    tasks: Tasks = "",
+    heldout: _Heldout = "",
+    model: Model = "",
+    mode: Mode = "cpu",
+    steps: Annotated[int, Option(help="steps to measure, after one that is not counted", min=1)] = 3,
+    trace: Annotated[str, Option(help="a .json file for the trace of one more step; Perfetto shows it")] = "",
+    settings: Settings = (),
+):
+    """Measure the time and the memory of a step by part, with the options of mcp-grpo train; nothing is kept.
+
+    \b
+    mcp-grpo profile --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --trace trace.json
+    """
+    from mcp_grpo import Run
+    from mcp_grpo.profile import profile_run
+
+    overrides = ",".join(settings)
+    with Run(mode, servers=servers, tasks=tasks, heldout=heldout, model=model, overrides=overrides, say=say) as run:
+        say(profile_run(run, steps, trace))
+
 # %% ../nbs/12_cli.ipynb #b418eb86
 @command
 def chat(
@@ -639,9 +681,9 @@ def serve_policy(
     host: Annotated[str, Option(help="the address to listen on")] = "127.0.0.1",
     port: Annotated[int, Option(help="the port to listen on; 0 takes a free one")] = 8000,
     allow_host: Annotated[str, Option(help="names by which clients may reach this machine, such as models.lan")] = "",
-    name: Annotated[str, Option(help="the model's name for clients; empty: as given")] = "",
+    name: Annotated[str, Option(help="the model's name for clients; empty: the policy as given")] = "",
     temperature: Annotated[
-        float, Option(help="for requests that state none; 0 takes the most likely token", min=0, callback=_finite)
+        float, Option(help="temperature if a request has none; 0 takes the most likely token", min=0, callback=_finite)
     ] = 0,
     settings: Settings = (),
 ):
@@ -743,6 +785,28 @@ def export(
     file = out or str(Path(place) / f"{form}.jsonl")
     written, left = export_episodes(place, file, form, which, tasks, servers, successes)
     say(f"{file}: {written} episodes" + (f"; {left} left out" if left else ""))
+
+
+@command
+def push(
+    run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")],
+    name: Annotated[str, Argument(help="the repository on the hub: OWNER/NAME, or a name in your own account")],
+    public: Annotated[bool, Option("--public", help="let everybody see a new repository")] = False,
+):
+    """Put a run's model, its card and its task files on a Hugging Face hub, in a private repository.
+
+    Log in once with hf auth login, or set HF_TOKEN; HF_ENDPOINT names another hub. If a push is interrupted, repeat it:
+    files that have arrived are not sent again. Server files, logs and episodes stay here.
+
+    \b
+    mcp-grpo push outputs/RUN my-tools-model
+    """
+    from mcp_grpo.interop.hub import push_run
+
+    where, left = push_run(run, name, public)
+    say(where)
+    for file in left:
+        say(f"{file} was left out: it is not the file that the model card names")
 
 
 @command

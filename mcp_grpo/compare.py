@@ -78,7 +78,7 @@ def settle_sampling(
     how.temperature = temperature if temperature is not None else how.temperature or float(rounds > 1)
     if endpoint and how.repetition_penalty != 1:
         raise ConfigError(
-            "an OpenAI-compatible endpoint does not support evaluate.repetition_penalty: add --set  "
+            "an OpenAI-compatible endpoint does not support evaluate.repetition_penalty: add --set "
             "evaluate.repetition_penalty=1."
         )
     if endpoint and how.constrained:
@@ -145,7 +145,7 @@ def _kept_room(policy: str) -> tuple[int, int]:
 def _play_model(
     cfg: Config, pool: Pool, tasks: list[Task], rounds: int, kept: tuple[int, int] = (0, 0)
 ) -> Callable[..., list[Trajectory]]:
-    """Return a function that plays tasks with the configured model, as `evaluate_text` does with a policy that writes
+    """Return a function that runs tasks with the configured model, as `evaluate_text` does with a policy that writes
     text; `kept`: as in `settle_room`."""
     from transformers.utils.logging import disable_progress_bar
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TASK_FILES', 'ConfigError', 'RolloutConfig', 'TrainConfig', 'RewardConfig', 'EvaluateConfig', 'is_tiny', 'Config',
-           'is_deterministic', 'nearest', 'dotted_fields', 'unknown_field', 'explain', 'asset', 'experiment',
-           'find_path', 'settle_data', 'project_root', 'load_dotenv', 'read_settings', 'preset_path', 'load_config',
+           'is_deterministic', 'nearest', 'dotted_fields', 'moved_field', 'explain', 'asset', 'experiment', 'find_path',
+           'settle_data', 'project_root', 'find_run', 'load_dotenv', 'read_settings', 'preset_path', 'load_config',
            'save_config', 'read_config', 'changed_settings', 'check_unchanged']
 
 # %% ../nbs/00_core/03_config.ipynb #530fd48f
@@ -29,7 +29,7 @@ class Section(BaseModel):
     "Base class of all sections and of settings with options: strict about names, numbers and assignments."
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
-    bare: ClassVar[tuple[str, ...]] = ()  # of a setting with options: those that a single value sets
+    bare: ClassVar[tuple[str, ...]] = ()  # options that a single value sets; empty for a section
 
     @classmethod
     def as_table(cls, value):
@@ -526,7 +526,7 @@ _USUAL_LR = {
 def is_tiny(
     name: str,  # name or folder of a model
 ) -> bool:
-    "Return whether a model is the packaged one, or lies in a folder and is as narrow as the packaged one."
+    "Return whether a model is the packaged one, or a model in a folder with a hidden size of at most 256."
     try:
         return (
             name == "tiny"
@@ -555,7 +555,7 @@ class Config(Section):
 def resolve_learning_rates(
     cfg: Config,  # changed in place
 ) -> Config:
-    "Set the learning rates that nobody has set to the usual ones for the model: small models bear larger rates."
+    "Set learning rates that were left unset to the usual ones for the model; a small model tolerates larger rates."
     tiny, train = is_tiny(cfg.model.name), cfg.train
     if "lr" not in train.model_fields_set:
         train.lr = _USUAL_LR[tiny, cfg.model.weights]
@@ -585,7 +585,7 @@ def dotted_fields(
     prefix: str = "",
     options: bool = False,  # list the options of a setting in place of the setting
 ) -> list[str]:  # dotted names
-    "Return all fields of a model, those of its sections as in `train.steps`."
+    "Return the names of all fields of a model; a field of a section is written as `train.steps`."
     names = []
     for name, field in model.__pydantic_fields__.items():
         inner = field.annotation
@@ -659,18 +659,28 @@ _REMOVED = {
 }  # setting of an earlier version -> the reason why it is gone
 
 
-def unknown_field(
+def moved_field(
+    field: str,  # dotted name of the unknown field
+    model: type | None,  # the pydantic model that has no such field
+) -> str:
+    "Return the error text for a field that has another name here or was removed; empty for any other field."
+    last = field.split(".")[-1]
+    if model and _ELSEWHERE.get(last) in {*dotted_fields(model), *dotted_fields(model, options=True)}:
+        return f"there is no such field; here it is {_ELSEWHERE[last]}."
+    if last in _REMOVED and model is Config:
+        return f"there is no such field any more ({_REMOVED[last]}): leave it out."
+    return ""
+
+
+def _unknown_field(
     field: str,  # dotted name of the unknown field
     model: type | None,  # the pydantic model that has no such field
 ) -> str:
     "Return the error text for an unknown field, with the most similar known names or the names in its section."
+    if moved := moved_field(field, model):
+        return moved
     known, options = (dotted_fields(model, options=more) if model else [] for more in (False, True))
     last = field.split(".")[-1]
-    usual = _ELSEWHERE.get(last)
-    if usual in known or usual in options:
-        return f"there is no such field; here it is {usual}."
-    if last in _REMOVED and model is Config:
-        return f"there is no such field any more ({_REMOVED[last]}): leave it out."
     section = field[: field.rfind(".") + 1]
     same = [name for name in known if name.split(".")[-1] == last]
     siblings = dict.fromkeys(name.removeprefix(section).split(".")[0] for name in options if name.startswith(section))
@@ -690,7 +700,7 @@ def explain(
     text = first["msg"].partition(", unable to")[0] + "."
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
     if first["type"] == "extra_forbidden":
-        text = unknown_field(field, model)
+        text = _unknown_field(field, model)
     elif first["type"] == "missing":
         text = "the field is missing."
     elif first["type"] == "value_error":
@@ -709,7 +719,7 @@ def _read_yaml(
     text: str,
     where: str,  # name of the source, for the error
 ):  # lists, tables and texts
-    "Read YAML, and leave every scalar a text. Raises `ConfigError`."
+    "Read YAML, and keep every scalar as a text. Raises `ConfigError`."
     try:
         return yaml.load(text, yaml.BaseLoader)
     except yaml.YAMLError as e:
@@ -719,7 +729,7 @@ def _read_yaml(
 def _parse_overrides(
     text: str,  # "section.key=value,section.key=value"
 ) -> list[dict]:  # one dict per assignment: {section: {key: value}}, or {key: value}
-    "Read typed overrides. Raises `ConfigError` if an assignment has no `=` or its value cannot be read."
+    "Parse overrides. Raises `ConfigError` if an assignment has no `=` or its value cannot be read."
     found, at, text = [], 0, text.strip(", \t\n")
     while at < len(text):
         part = _ASSIGNMENT.match(text, at)
@@ -793,8 +803,8 @@ def find_path(
 
 
 def settle_data(
-    # its section `data` is changed: a default task file that does not exist is replaced by one in `data/inputs`,
-    # or, if there is none, by the packaged one
+    # its section `data` is changed: a default task file that does not exist is replaced by one with another suffix or
+    # in `data/inputs`, or, if there is none, by the packaged one
     cfg: Config,
 ) -> None:
     """Write the names of the task files that are used into the configuration. Raises `ConfigError` if a file
@@ -821,6 +831,13 @@ def project_root(
     here = Path(start or Path.cwd()).resolve()
     return next((folder for folder in (here, *here.parents) if (folder / "experiments").is_dir()), here)
 
+
+def find_run(
+    place: str | Path,  # a path, or the name of a folder below outputs/
+) -> Path:  # need not exist
+    "Return the path if it exists, and otherwise the folder of that name below `outputs/`."
+    return Path(place) if Path(place).exists() else project_root() / "outputs" / place
+
 # %% ../nbs/00_core/03_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
     "Read the nearest `.env` into the environment; return its path, or None if there is none."
@@ -834,7 +851,7 @@ def load_dotenv() -> Path | None:
 def read_settings(
     path: Path,  # a YAML file
 ) -> dict:  # settings by section; values are still texts
-    "Read and validate the settings of a file alone, so that an error names the file. Raises `ConfigError`."
+    "Read a file of settings, and validate it before it is merged, so that an error names it. Raises `ConfigError`."
     try:
         settings = _read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except (OSError, UnicodeDecodeError) as e:

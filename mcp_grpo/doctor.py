@@ -31,6 +31,7 @@ from .client.session import SessionError
 from .client.spec import ServerSpec
 from .config import Config, ConfigError, find_path, settle_data
 from .errors import UserError
+from .files import WriteError, check_writable
 from .observe.view import Table
 from .task import TaskError, read_tasks
 from .tasks.catalog import whole_arguments
@@ -61,8 +62,8 @@ def findings_table(findings: list[Finding]) -> Table:
 # %% ../nbs/10_run/02_doctor.ipynb #fe565eac
 _NEEDED = ("torch", "transformers", "mcp", "pydantic", "safetensors")
 _OPTIONAL = {
-    "papermill": ("notebooks", "training runs a notebook"),
-    "ipykernel": ("notebooks", "training runs a notebook"),
+    "papermill": ("notebooks", "a report is made from a notebook"),
+    "ipykernel": ("notebooks", "a report is made from a notebook"),
     "matplotlib": ("notebooks", "the learning curve is a picture"),
     "peft": ("lora", "the modes lora and vllm train an adapter"),
     "vllm": ("gpu", "fast sampling on a GPU"),
@@ -100,11 +101,10 @@ def _look_at_packages() -> Iterator[Finding]:
                 yield Finding("packages", name, "mend", "is missing: pip install mcp-grpo")
             else:
                 extra, purpose = _OPTIONAL[name]
-                needed = name in ("papermill", "ipykernel")
                 yield Finding(
                     "packages",
                     name,
-                    "mend" if needed else "note",
+                    "note",
                     f"is not installed ({purpose}): pip install '{f'mcp-grpo[{extra}]' if extra else name}'",
                 )
 
@@ -210,14 +210,13 @@ def _look_at_disk(
     "Check whether the disk has space for a run."
     there = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(there).free / 1e9
-    writable = os.access(there, os.W_OK)
-    text = f"{free:.0f} GB free" if writable else f"{there} may not be written to: work in another folder"
-    yield Finding(
-        "disk",
-        folder.name,
-        "mend" if free < wanted or not writable else "ok",
-        text + (f"; checkpoints and episodes need {wanted:.0f} GB: make room" if free < wanted else ""),
-    )
+    try:
+        check_writable(there)
+    except WriteError as error:
+        yield Finding("disk", folder.name, "mend", str(error))
+        return
+    short = f"; checkpoints and episodes need {wanted:.0f} GB: make room" if free < wanted else ""
+    yield Finding("disk", folder.name, "mend" if short else "ok", f"{free:.0f} GB free{short}")
 
 # %% ../nbs/10_run/02_doctor.ipynb #4f2b7b0b
 _Asked = tuple[str, dict]  # a call: tool, arguments
@@ -270,7 +269,7 @@ async def _prove_change(
 async def _prove_by_exploring(
     pool: Pool,  # open on this event loop
     name: str,  # a server whose episodes have a state of their own
-    seconds: float = 60,
+    seconds: float = 60,  # limit for exploring and for the tests together
     attempts: int = 4,  # attempts per tool that changes something
 ) -> Proof | None:  # None if no call shows a change
     "Explore a server, and test its isolation with the calls that are found."
@@ -383,7 +382,7 @@ def examine(
     folder: str | Path,  # folder of the runs
     find_files: bool = False,  # look for server files of other clients, and open no server
 ) -> list[Finding]:
-    "Make all checks."
+    "Run all checks, and return their findings."
     folder = Path(folder)
     found = [
         *_look_at_packages(),

@@ -78,7 +78,7 @@ def endpoint_settings(
         raise ConfigError(explain(error, "endpoint", EndpointSettings)) from None
 
 # %% ../nbs/00_core/05_endpoint.ipynb #8e937899
-_LARGEST = 8_000_000  # bytes of the largest reply, unpacked
+_LARGEST = 8_000_000  # most bytes of a reply, decompressed
 
 
 async def read_bounded(parts: AsyncIterator[bytes], largest: int = _LARGEST) -> bytes:
@@ -113,7 +113,7 @@ def _bounded_client(openai: ModuleType, seconds: float) -> Any:
                 raise httpx.ReadTimeout(f"no whole reply within {seconds:g} s", request=request) from None
             except ValueError as error:
                 raise httpx.DecodingError(str(error), request=request) from None
-            sizes = ("content-encoding", "content-length", "transfer-encoding")  # not those of `content`
+            sizes = ("content-encoding", "content-length", "transfer-encoding")  # of the encoded reply
             headers = [(name, value) for name, value in response.headers.items() if name.lower() not in sizes]
             return httpx.Response(response.status_code, headers=headers, content=content, request=request)
 

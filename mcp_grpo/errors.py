@@ -17,5 +17,5 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 
 def printable(text: str) -> str:
-    "Return a text in which control characters, except tabs and line ends, are replaced by Python's escape sequences."
+    "Return a text in which control characters, except tabs and line feeds, are replaced by Python's escape sequences."
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

@@ -27,7 +27,7 @@ class WriteError(UserError, OSError):
 @contextmanager
 def writing(
     path: str | Path,  # what the block writes, for the error
-    *kinds: type[Exception],  # exceptions by which a library says that it cannot write, besides `OSError`
+    *kinds: type[Exception],  # exceptions that a library raises if it cannot write, besides `OSError`
 ) -> Iterator[None]:
     "Run a block that writes a file, and raise `WriteError` if it cannot write."
     try:

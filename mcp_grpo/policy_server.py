@@ -69,7 +69,7 @@ class Conversations:
     def __init__(
         self,
         chat: Chat,  # of the policy
-        most: int = 10_000,  # turns to remember
+        most: int = 10_000,  # largest number of turns to remember
     ):
         self.chat, self.most = chat, most
         self.sampled: OrderedDict[str, list[int]] = OrderedDict()  # a turn's content and calls -> its tokens
@@ -170,9 +170,9 @@ class PolicyServer:
         self,
         engine: Engine,
         chat: Chat,
-        sampling: Sampling,  # what a request leaves out
+        sampling: Sampling,  # used for what a request leaves out
         name: str,  # the model's name for clients
-        most: int,  # most tokens that the model can read
+        most: int,  # context length of the model, in tokens
     ):
         from starlette.applications import Starlette
         from starlette.routing import Route

@@ -16,7 +16,7 @@ from mcp_grpo.client.spec import ServerSpec
 from mcp_grpo.env.action import Action, Call, tool_schema
 from mcp_grpo.rollout.chat import Chat
 from mcp_grpo.rollout.collect import collect_sync
-from mcp_grpo.rollout.engine import Completion, Sampling
+from mcp_grpo.rollout.engine import Completion, Engine, Sampling
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.rollout.turns import prompt_messages
 from mcp_grpo.task import OfferedTool, Task
@@ -109,9 +109,10 @@ def hostile_task(
 
 
 @dataclass
-class RandomEngine:
+class RandomEngine(Engine):
     "Samples random ids of the whole vocabulary, special tokens included; half of the turns hold calls."
 
+    max_episodes = 0
     chat: Chat
     tasks: dict[str, Task]
     rng: random.Random
@@ -144,12 +145,6 @@ class RandomEngine:
         )
         self.made[key[:-1]].append((list(prompt_ids), done))
         return done
-
-    async def release(self, key: tuple) -> None:
-        "Nothing is kept."
-
-    def expect(self, episodes: int) -> None:
-        "Nothing waits."
 
 
 def harmless(task: Task) -> Task:

@@ -78,6 +78,8 @@ MISTAKES = [
     Mistake("compare", "Missing argument"),
     Mistake("call", "Missing argument"),
     Mistake("serve", "Missing argument"),
+    Mistake("serve slack --live", "--live --teams T0123"),
+    Mistake("push outputs/mine my-model", "no trained model yet"),
     # doctor
     Mistake("doctor --servers nowhere.json", "nowhere.json does not exist"),
     Mistake("doctor --servers half.json", "problem"),

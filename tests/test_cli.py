@@ -150,3 +150,14 @@ def test_check_says_why_a_task_fails(place):
     assert "1 of 1 tasks" in said(
         place, "check", "--servers", "servers.json", "--tasks", "mine/kept.json", "--heldout", "mine/kept.json"
     )
+
+
+def test_a_step_is_measured_and_nothing_is_kept(place):
+    before = {path.name for path in place.iterdir()}
+    told = said(place, "profile", "--steps", "1", "--set", SMALL, "--trace", "trace.json")
+    assert all(words in told for words in ("generation", "learning", "largest memory during the update", "operator"))
+    assert {path.name for path in place.iterdir()} == before | {"trace.json"}
+
+
+def test_the_monitor_without_a_run(place):
+    assert re.search("no run on|running on", said(place, "monitor", "--once"))

@@ -211,3 +211,12 @@ def test_links_between_pages_lead_somewhere():
     for page in pages():
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", text_of(page)):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_llms_txt_names_every_guide_and_only_what_exists():
+    text = (ROOT / "nbs/llms.txt").read_text()
+    linked = re.findall(r"\(https://mcp-grpo\.github\.io/mcp_grpo/guides/(\w+)\.html\)", text)
+    assert sorted(linked) == sorted(path.stem for path in (ROOT / "nbs/guides").glob("*.ipynb"))
+    known = run([sys.executable, "-m", "mcp_grpo.cli", "--help"], ROOT).stdout
+    named = set(re.findall(r"`mcp-grpo ([\w-]+)", text))
+    assert named and all(re.search(rf"^\W*{name}\b", known, re.M) for name in named)

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from mcp_grpo.model.heads import Head, disproved_head, unsupported_head
 from mcp_grpo.model.logprob import sampled_logprobs, token_logprobs
-from mcp_grpo.model.tree import PrefixTree, tree_hidden, why_not
+from mcp_grpo.model.tree import PrefixTree, tree_hidden, unsupported_tree
 from mcp_grpo.rollout.engine import Sampling
 from mcp_grpo.rollout.hf import HFEngine
 
@@ -152,7 +152,7 @@ def test_gradient_of_tree_is_that_of_plain_rows(name, layout, monkeypatch):
     monkeypatch.setattr("mcp_grpo.model.tree.LAYOUT", layout)
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *given: None)
     model, (ids, sampled) = family(name).double(), zip(*rows())
-    assert not why_not(model) and not unsupported_head(model)
+    assert not unsupported_tree(model) and not unsupported_head(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def gradient(logp):

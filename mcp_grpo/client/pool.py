@@ -314,7 +314,7 @@ class ServerPool:
         )
 
     async def _spare(self) -> Session | None:
-        "Return a spare session that still answers."
+        "Return a spare session that still answers; None if there is none."
         while self.spares:
             since, session = self.spares.popleft()
             try:
@@ -372,7 +372,7 @@ class ServerPool:
             self._offer(session)
 
     def _next(self) -> asyncio.Future | None:
-        "Return the caller that has waited longest."
+        "Remove and return the caller that has waited longest; None if nobody waits."
         while self._waiting:
             if not (waiting := self._waiting.popleft()).done():
                 return waiting

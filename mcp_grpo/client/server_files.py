@@ -234,7 +234,7 @@ def spec_fields(
     file: ServerFile,
     name: str,  # one of the servers in the file
 ) -> dict[str, Any]:  # keyword arguments of a `ServerSpec`
-    "Return the entry of a server, with its variables replaced and its paths relative to the file."
+    "Return the entry of a server with variables replaced; its relative folders start at the folder of the file."
     values, secrets = _values(file, name)
     entry = _replace(file.entries[name], values)
     beside = lambda path: os.path.join(file.folder, os.path.expanduser(path))
@@ -324,7 +324,7 @@ _RUNTIMES = {"npm": ("npx",), "pypi": ("uvx",), "oci": ("docker", "podman")}  # 
 
 
 def _camel(value: Any, names: bool = False) -> Any:
-    "Return a description with its keys in the present spelling; with `names`, the keys are variables and are kept."
+    "Return a description with its keys in camelCase; with `names`, the keys are names of variables and are kept."
     if isinstance(value, list):
         return [_camel(item) for item in value]
     if not isinstance(value, dict):
@@ -428,7 +428,7 @@ def _from_registry(config: dict, name: str, folder: str) -> ServerFile:
     try:
         packages, remotes = config.get("packages") or [], config.get("remotes") or []
         for package in packages:
-            kind = package.setdefault("registryType", package.get("registryName"))  # the first name of this field
+            kind = package.setdefault("registryType", package.get("registryName"))  # as in early versions of the schema
             package.setdefault("identifier", package.get("name"))
             if kind in _RUNTIMES and (package.get("transport") or {}).get("type", "stdio") == "stdio":
                 file.entries[server] = _package_entry(package, where)

@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio, mcp_types
 from anyio.to_thread import run_sync as in_thread
-from mcp import Client, ClientSession
+from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.connection import Connection
@@ -24,7 +24,7 @@ from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..aio import at_exit
 from .hardening.http import FAULT_OF_CODE, NO_SESSION, TOO_LARGE, http_client
@@ -148,6 +148,7 @@ async def _answer_within(scope: anyio.CancelScope, handle: Callable, request: tu
 
 # %% ../../nbs/01_client/03_session.ipynb #2f70f7e4
 _CLIENT = mcp_types.Implementation(name="mcp_grpo", version="0")
+_ANSWER = TypeAdapter(mcp_types.InputRequiredResult | mcp_types.CallToolResult)
 _LAST_SECONDS = 2.0  # seconds to wait for running calls when their session is closed
 
 
@@ -293,6 +294,19 @@ def live_sessions() -> int:
     return len(_LIVE)
 
 # %% ../../nbs/01_client/03_session.ipynb #f0e020cd
+async def _begin(client: ClientSession) -> None:
+    "Shake hands with a server; if it refuses, ask it what it serves. Raises the refusal if that fails too."
+    try:
+        await client.initialize()
+    except (MCPError, RuntimeError) as refusal:
+        if isinstance(refusal, MCPError) and refusal.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
+            raise
+        try:
+            await client.discover()
+        except (MCPError, RuntimeError, ValidationError):
+            raise refusal from None
+
+
 _WORKDIR = "/workdir"  # the path that the model and the tape see for a process's working folder
 _LARGE = 100_000  # characters; work on a longer text is done in a thread
 
@@ -420,7 +434,10 @@ class Session:
         "Return whether the server answers a ping in time."
         with anyio.move_on_after(seconds):
             try:
-                await self._client.send_ping()
+                if self._client.initialize_result is None:  # a revision without pings
+                    await self._client.send_discover(self._client.protocol_version)
+                else:
+                    await self._client.send_ping()
             except Exception:
                 return False
             return self.alive
@@ -465,13 +482,21 @@ class Session:
             async with MemoryTransport(self._server).connect() as client:
                 yield client
         else:
-            async with Client(self._streams(), mode="legacy", client_info=_CLIENT) as client:
-                yield client.session
+            async with self._streams() as streams, ClientSession(*streams, client_info=_CLIENT) as client:
+                await _begin(client)
+                if client.initialize_result is None and self.spec.needs_sessions:
+                    raise MCPError(
+                        NO_SESSION,
+                        f"it speaks the revision {client.protocol_version}, which has no sessions, so they cannot "
+                        "isolate episodes: put {episode} into its url or a header if it keeps states by such an id, or "
+                        "set isolation to shared",
+                    )
+                yield client
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple]:
         "Yield the streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
-        spec = self.spec
+        spec = self.spec.for_episode()
         if spec.transport == "stdio":
             async with (
                 ServerProcess(spec, self.error_log.file) as self.process,
@@ -537,7 +562,9 @@ class Session:
             try:
                 if wait:
                     await anyio.sleep(wait)
-                answer = await self._client.send_request(request, mcp_types.CallToolResult)
+                answer = await self._client.send_request(request, _ANSWER)
+                if isinstance(answer, mcp_types.InputRequiredResult):
+                    return ToolResult(f"{tool} asks a person for input, which nobody gives here", is_error=True), 0
                 size = result_size(answer)
                 return self._result(tool, answer, size), size
             except asyncio.CancelledError:  # the server may still be working on the call

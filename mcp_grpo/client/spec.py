@@ -6,7 +6,7 @@
 __all__ = ['EMBEDDED', 'FAULT_KEY', 'ServerSpec', 'make_server', 'from_mcp_servers', 'embedded_specs']
 
 # %% ../../nbs/01_client/00_spec.ipynb #a5c61252
-import importlib, json, os, reprlib, sys
+import importlib, json, os, reprlib, sys, uuid
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -152,8 +152,27 @@ class ServerSpec(BaseModel):
     @property
     def own_state(self) -> bool:
         """Return whether the spec says that episodes have separate states: it sets an isolation other than shared, or
-        uses {workdir}."""
-        return self.isolation != "shared" and ("isolation" in self.model_fields_set or self.uses_workdir)
+        uses {workdir} or {episode}."""
+        said = "isolation" in self.model_fields_set or self.uses_workdir or self.uses_episode
+        return self.isolation != "shared" and said
+
+    @property
+    def uses_episode(self) -> bool:
+        "Return whether the endpoint is told an id for each session, by which it can keep states apart."
+        return any("{episode}" in text for text in (self.url, *self.headers.values()))
+
+    @property
+    def needs_sessions(self) -> bool:
+        "Return whether episodes have separate states only if the protocol has sessions."
+        return self.transport == "http" and self.own_state and not self.uses_episode
+
+    def for_episode(self) -> "ServerSpec":
+        "Return the spec with a new id in place of `{episode}`."
+        if not self.uses_episode:
+            return self
+        headers, new = self.headers, uuid.uuid4().hex
+        headers = {name: value.replace("{episode}", new) for name, value in headers.items()}
+        return self.model_copy(update={"url": self.url.replace("{episode}", new), "headers": headers})
 
     def offers(self, tool: str) -> bool:
         "Return whether the allow and deny lists permit a tool."
@@ -292,7 +311,7 @@ def _embedded(name: str, transport: str, world_seed: int) -> ServerSpec:
 # %% ../../nbs/01_client/00_spec.ipynb #c34f944e
 def embedded_specs(
     names: list[str] = _DEFAULT_SERVERS,  # names of the servers
-    transport: str = "memory",  # memory (inside this process) or stdio (a subprocess each)
+    transport: str = "memory",  # memory (inside this process) or stdio (in subprocesses)
     world_seed: int = 0,  # the seed of the offline world
 ) -> dict[str, ServerSpec]:  # by name
     "Return specs of the servers that come with the project."
@@ -310,5 +329,5 @@ def nearest_server(
     name: str,  # a server that is not configured
     names: Iterable[str],  # the configured servers
 ) -> str:  # the end of an error sentence
-    "Say what to do about a missing server: add it if it is embedded, else correct its name."
+    "Return what to do about a missing server: add it if it is embedded, else correct its name."
     return "; it is an embedded one: add it to servers.names." if name in EMBEDDED else nearest(name, names)

@@ -86,7 +86,7 @@ def missing_variables(
     spec: ServerSpec,  # spec of any server; only a stdio server can lack a variable
     text: str,  # output of the server
 ) -> str:  # a sentence; empty if nothing is known to be missing
-    "Say how to pass the environment variables that a text names and the server does not have."
+    "Return how to pass the environment variables that a text names and the server does not have."
     if spec.transport != "stdio":
         return ""
     seen = _server_environment(spec, "", "")
@@ -178,23 +178,20 @@ class ServerFolders:
     def __init__(
         self,
         template: str = "",  # a folder; initial content of the working folder
-        workdir: str = "",  # an existing working folder, which is kept; "" makes a fresh one
     ):
-        self.template, self.workdir = template, str(workdir)
-        self.root = self.home = self.tmp = ""  # set by `make`
+        self.template = template
+        self.root = self.home = self.tmp = self.workdir = ""  # set by `make`
         self._filled = self._settled = (
             None  # contents of the working folder after `make`, and of home and tmp after `settle`
         )
         self._started_with_files = False  # whether the server wrote into its working folder before the first episode
 
     def make(self) -> None:
-        "Make the folders; make a working folder only if none was given."
+        "Make the folders."
         self.root = tempfile.mkdtemp(prefix="mcp-")
         self.home, self.tmp = (os.path.join(self.root, name) for name in ("home", "tmp"))
         for folder in (self.home, self.tmp):
             os.mkdir(folder)
-        if self.workdir:
-            return
         self.workdir = os.path.join(self.root, "work")
         _fill_workdir(self.workdir, self.template)
         self._filled = self.contents(self.workdir)
@@ -378,9 +375,8 @@ class ServerProcess:
         self,
         spec: ServerSpec,  # spec of a stdio server
         errlog: Any = None,  # a real file for the server's error output; None discards it
-        workdir: str = "",  # an existing working folder; "" makes a fresh one with the template
     ):
-        self.spec, self.errlog, self.folders = spec, errlog, ServerFolders(spec.template, workdir)
+        self.spec, self.errlog, self.folders = spec, errlog, ServerFolders(spec.template)
         self.child: ForkedProcess | Process | None = None  # has `stdin`, `stdout`, `pid`, `returncode`, `wait`
         self._stopped, self._stopping = False, anyio.Lock()
 

@@ -36,7 +36,7 @@ class Action:
     malformed: str | None = None  # the reason why the turn cannot be used, in one sentence
     text: str = ""  # the whole turn, if it was written as text
     truncated: bool = False  # whether a token limit cut the turn off; then nothing in it is carried out
-    forced: bool = False  # whether the trainer wrote the needed call, since the policy had not (`rollout.force_rate`)
+    forced: bool = False  # whether the trainer wrote the needed call in the policy's place (`rollout.force_rate`)
 
 
 def final_answer(values: Iterable) -> Action:

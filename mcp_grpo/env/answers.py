@@ -70,7 +70,7 @@ def written(value: Any) -> str:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    "Yield all values inside a JSON value that are not null, a list or an object."
+    "Yield the strings, numbers and booleans inside a JSON value."
     if isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)
@@ -134,7 +134,7 @@ def same_answer(
     return abs(amount - wanted) <= abs(wanted) * Decimal(repr(tolerance))
 
 # %% ../../nbs/04_env/01_answers.ipynb #e955a6a7
-MAX_STATEMENT = 1000  # most characters of a statement; a longer text states nothing
+MAX_STATEMENT = 1000  # maximum length of a statement, in characters; `_states` rejects a longer text
 _MONTHS = (
     "january",
     "february",
@@ -180,7 +180,7 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10
 
 
 def _number(sign, currency, digits, percent, scale) -> tuple[Decimal, str]:
-    "Return a number with its sign, and `%` if the text has a percent sign or the word after it, else an empty string."
+    "Return the signed number, and `%` if a percent sign or the word `percent` follows it, else an empty string."
     number = Decimal(digits.replace(",", "")) * _SCALES.get(scale, 1)
     return -number if sign in ("-", "−") else number, "%" if percent else ""
 
@@ -234,14 +234,14 @@ _ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of 
 # %% ../../nbs/04_env/01_answers.ipynb #f13b4514
 @dataclass(frozen=True)
 class Context:
-    "The parts that a text may contain beside the wanted values."
+    "The parts that a text may contain besides the wanted values."
 
     words: frozenset  # in folded form (see `_folded`)
     numbers: frozenset = frozenset()  # (number, `%` or empty)
     dates: frozenset = frozenset()  # (year, month, day)
 
     def allows(self, kind: str, part: Any) -> bool:
-        "Return whether a part is allowed beside the values. A date may be written without its year."
+        "Return whether a part is allowed besides the values. A date may be written without its year."
         if kind == "date":
             return any(part[1:] == date[1:] and part[0] in (None, date[0]) for date in self.dates)
         if kind == "number":
@@ -352,7 +352,7 @@ def _in_order(mentioned: list[int], named: list[int], values: list, any_order: b
 def _states(
     text: str,  # a message or an answer
     values: list,  # the values that it must state: numbers, dates and names
-    context: Context,  # the parts that it may contain beside them
+    context: Context,  # the parts that it may contain besides them
     labels: dict[Any, int] | None = None,  # name in the question -> index of the value that it belongs to
     any_order: bool = False,  # whether the values may come in any order
     tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of its value
@@ -414,7 +414,7 @@ def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
 
 
 def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
-    "Return the words that an answer to a task may contain besides the expected values."
+    "Return the words, numbers and dates that an answer to a task may contain besides the expected values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
         return _context((), words)
@@ -430,7 +430,7 @@ def gives(
     task: Task,
     text: str,
     values: list,
-    names: tuple[str, ...] = (),  # names of the thing asked for, from the tools' results
+    names: tuple[str, ...] = (),  # names of the thing that the question is about, from the tools' results
 ) -> bool:
     """Return whether a text states all values that a task asks for and no others: in a sentence, or as a list with `;`
     between the values."""

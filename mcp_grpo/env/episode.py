@@ -101,13 +101,13 @@ class Episode:
         return bool(self.end)
 
     async def start(self) -> None:
-        "Lease the sessions, offer their tools if the task lists none, and read the state if the task may change it."
+        "Lease the sessions, offer their tools if the task lists none, and read the state if success depends on it."
         if self._lease is not None or self.done:
             raise RuntimeError("this episode has already been started; make a new Episode for another attempt")
         try:
             self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e:
-            self._abort(f"{e.fault}: {e}")
+            self.abort(f"{e.fault}: {e}")
         if self._lease is not None and not self.task.tools:
             self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
         if self._lease is not None and self.task.success["kind"] == "state":
@@ -146,7 +146,7 @@ class Episode:
             try:
                 if self.end != "aborted" and self._lease is not None and needs_state(self.task, self.record):
                     self.record.state = await self._read_state(self._lease)
-                    self.record.state_refused = self.record.state is None
+                    self.record.state_refused = self.record.state is None and not self.record.fault
             finally:
                 await self._release()
             self._outcome = self._score()
@@ -158,11 +158,11 @@ class Episode:
 
     async def __aexit__(self, kind, error, trace) -> None:
         if error is not None:
-            self._abort(f"the episode was interrupted ({kind.__name__})")
+            self.abort(f"the episode was interrupted ({kind.__name__})")
         await self.finish()
 
-    def _abort(self, reason: str) -> None:
-        "End the episode for a reason that is not the policy's; it will have no reward."
+    def abort(self, reason: str) -> None:
+        "End the episode for a reason that is not the policy's mistake; it will have no reward."
         if not self.done:
             self.end, self.record.fault = "aborted", reason
 
@@ -186,7 +186,7 @@ class Episode:
         self.record.events += events
         for event in events:
             if event.fault:
-                self._abort(f"{event.fault}: {event.server}.{event.tool}: {event.content[:200]}")
+                self.abort(f"{event.fault}: {event.server}.{event.tool}: {event.content[:200]}")
         return events
 
     async def _make_call(self, lease: Lease, call: Call, turn: int) -> ToolEvent:
@@ -224,13 +224,13 @@ class Episode:
         )
 
     def _out_of_order(self, name: str) -> bool:
-        "Return whether the task makes this call of a tool fail (`fails_first`)."
+        "Count a call of a tool, and return whether the task makes this call fail (`fails_first`)."
         self.calls_of[name] += 1
         return self.calls_of[name] <= next(tool for tool in self.task.tools if tool.name == name).fails_first
 
     async def _read_state(self, lease: Lease) -> str | None:
         """Call the state check's tool, in the episode's own session, and return the state. None if the tool refuses,
-        since there is nothing to read."""
+        since there is nothing to read, or if a fault aborts the episode."""
         check = self.task.state_check
         result = await self._ask(lease, check["server"], check["tool"], check["params"])
         if not result.fault:
@@ -259,7 +259,7 @@ class Player(Protocol):
     "An object that takes the turns of an episode: a model, a script or an endpoint."
 
     async def act(self) -> Action | None:
-        "Return the next turn; None if there is no room for another turn."
+        "Return the next turn; None if no tokens are left for another turn."
 
     def observe(self, action: Action, step: Step) -> None:
         "Store the result of a turn."

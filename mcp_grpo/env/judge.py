@@ -38,7 +38,7 @@ def transcript(
 
 
 def _quoted(text: str) -> str:
-    "Return an episode between the marks `<episode>` and `</episode>`; such marks inside the text are replaced."
+    "Return an episode between the tags `<episode>` and `</episode>`; such tags inside the text are replaced."
     return "<episode>\n" + text.replace("<episode>", "(episode)").replace("</episode>", "(/episode)") + "\n</episode>"
 
 # %% ../../nbs/04_env/09_judge.ipynb #849d0348

@@ -20,7 +20,7 @@ from ..aio import run_sync
 from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
 from ..config import nearest
-from .action import ARGUMENT_ALIASES
+from .action import ARGUMENT_ALIASES, with_texts
 from .references import References, has_references
 from ..files import read_json
 from ..task import OfferedTool, Task, TaskError
@@ -42,6 +42,15 @@ def _bare(
     return name
 
 
+def _check_configured(server: str, known: Iterable[str]) -> None:
+    "Raise `TaskError` if a server is not among the configured ones."
+    if server not in known:
+        raise TaskError(
+            f"the server {server!r} is not configured{nearest_server(server, known)} If it has another name here, map "
+            "the names with data.server_names."
+        )
+
+
 def _find_tool(
     server: str,  # the server's name; empty: any server
     tool: str,  # the tool's name as written in the row
@@ -49,11 +58,8 @@ def _find_tool(
     names: dict[str, str],  # a server's name in the row -> its name here
 ) -> tuple[str, str]:  # (server, tool), both real names
     "Return the tool that a row means. Raises `TaskError`; its message does not name the row."
-    if server not in ("", *served):
-        raise TaskError(
-            f"the server {server!r} is not configured{nearest_server(server, served)} If it has another name "
-            "here, map the names with data.server_names."
-        )
+    if server:
+        _check_configured(server, served)
     places = [server] if server else list(served)
     exact = [(place, tool) for place in places if tool in served[place]]
     found = exact or [
@@ -82,7 +88,7 @@ def first_line(text: str | None) -> str:
 
 
 def offered(servers: list[str], served: _Served) -> list[OfferedTool]:
-    "Return all tools of these servers, with `server_` before a name that two servers share."
+    "Return all tools of these servers, with the server's name in front of a name that two servers share."
     times = Counter(name for server in servers for name in served[server])
     tools = []
     for server in servers:
@@ -140,11 +146,7 @@ def offer_tools(
     field = "extra_info.all_tools_of"
     try:
         for server in servers:
-            if server not in served:
-                raise TaskError(
-                    f"the server {server!r} is not configured{nearest_server(server, served)} If it has another "
-                    "name here, map the names with data.server_names."
-                )
+            _check_configured(server, served)
         calls = []
         for i, call in enumerate(task.tool_sequence):
             field = f"tool_sequence[{i}]"
@@ -164,15 +166,6 @@ def offer_tools(
     return replace(task, tools=offered(servers, served), tool_sequence=calls, success=success, state_check=check)
 
 # %% ../../nbs/04_env/05_offer.ipynb #722c7770
-def _with_texts(params: dict, schema: dict) -> dict:
-    "Return the arguments, with a number turned into text if the tool's schema wants a string."
-    texts = {name for name, part in schema.get("properties", {}).items() if part.get("type") == "string"}
-    return {
-        name: str(value) if name in texts and isinstance(value, (int, float)) and not isinstance(value, bool) else value
-        for name, value in params.items()
-    }
-
-
 async def _fill_references(
     task: Task,  # complete except for its references
     lease: Lease,  # fresh sessions, in which the calls are made
@@ -184,7 +177,7 @@ async def _fill_references(
     try:
         for i, call in enumerate(calls[: max(open_calls, default=-1) + 1]):
             params = references.filled(call["params"], f"tool_sequence[{i}].params")
-            calls[i] = call | {"params": _with_texts(params, lease.tools(call["server"])[call["tool"]].input_schema)}
+            calls[i] = call | {"params": with_texts(params, lease.tools(call["server"])[call["tool"]].input_schema)}
             if i == open_calls[-1]:
                 break
             result = await lease.call(call["server"], call["tool"], calls[i]["params"])
@@ -205,13 +198,11 @@ async def complete_task(task: Task, pool: Pool, names: dict[str, str], where: st
     lacks_tools, lacks_values = not task.tools, any(has_references(call["params"]) for call in task.tool_sequence)
     if not lacks_tools and not (lacks_values and task.all_tools_of):
         return task
-    for server in servers:
-        if server not in pool.specs:
-            raise TaskError(
-                f"{where}: extra_info.all_tools_of: the server {server!r} is not "
-                f"configured{nearest_server(server, pool.specs)} If it has another name here, map the "
-                "names with data.server_names."
-            )
+    try:
+        for server in servers:
+            _check_configured(server, pool.specs)
+    except TaskError as error:
+        raise TaskError(f"{where}: extra_info.all_tools_of: {error}") from None
     async with await pool.lease(servers) as lease:
         task = offer_tools(task, {server: lease.tools(server) for server in servers}, names, where)
         return await _fill_references(task, lease, where) if lacks_values else task
@@ -288,7 +279,7 @@ def _pseudonym(word: str, rng: random.Random) -> str:
 
 
 def _looks_like_a_name(word: str) -> bool:
-    "Return whether a word has a letter, and also a capital or a digit, and is not part of a time stamp."
+    "Return whether a word has three characters or more, a letter, and a capital or a digit, and is not part of a time."
     return (
         len(word) > 2
         and bool(re.search("[A-Za-z]", word) and re.search("[A-Z]|[0-9]", word))

@@ -48,7 +48,7 @@ class Record:
     forced: list[int] = field(default_factory=list)  # indices of the turns whose call the trainer wrote
     turns: int = 0  # policy turns taken
     state_before: str | None = None  # result of the state check's tool at the start, None if there was nothing to read
-    state: str | None = None  # result of the state check's tool at the end, None if it was not called
+    state: str | None = None  # result of the state check's tool at the end, None if the tool was not called or failed
     state_refused: bool = False  # whether that tool refused, because what it should read does not exist
     fault: str = ""  # the reason why the episode was aborted, "" if it was not
 
@@ -131,7 +131,7 @@ def _seen(state: str | None, path: str) -> Any:
 
 
 def _items(seen: Any) -> list:
-    "Return the items of a list, or of an object's only list; any other state is a single item, None no item."
+    "Return the items of a list, or of an object's only list; any other value counts as one item, and None as no item."
     if isinstance(seen, dict):
         lists = [value for value in seen.values() if isinstance(value, list)]
         if len(lists) == 1:
@@ -186,7 +186,7 @@ def names_told(
     record: Record,
     values: list,  # the values that the task asks for
 ) -> tuple[str, ...]:
-    "Return the names of the thing that the task asks about, from the results of the episode; none for several values."
+    "Return the names of the thing that the task asks about, from the episode's results; none for more than one value."
     names = []
     looked_up = [step for step in task.tool_sequence if not task.changes_state(step["server"], step["tool"])]
     about = " ".join([task.question, *(str(leaf) for step in looked_up for leaf in leaves(step["params"]))])
@@ -208,8 +208,9 @@ def names_told(
 
 # %% ../../nbs/04_env/02_state.ipynb #047c4ba8
 def needs_state(task: Task, record: Record) -> bool:
-    """Return whether the servers' state has to be read to decide success. False if the episode has failed in any case:
-    it gave no answer, or its state-changing calls are not as many as needed, or not calls of the write tool."""
+    """Return whether the servers' state has to be read to decide success. False for tasks of other kinds, and if the
+    episode has failed already: it gave no answer or declined, made the wrong number of state-changing calls, or changed
+    the state with a tool other than the write tool."""
     if task.success["kind"] != "state" or record.answer is None or declines(task, record.answer):
         return False
     changes, check = state_changes(task, record), task.state_check

@@ -42,7 +42,7 @@ from ..task import OfferedTool, Task
 
 # %% ../../nbs/11_interop/01_bfcl.ipynb #d6e913a0
 _CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-_MOST_STEPS = 20  # turns of the policy per message of the user, as in BFCL
+_MOST_STEPS = 20  # largest number of policy turns per user message, as in BFCL
 
 
 def bfcl(module: str = ""):
@@ -51,7 +51,7 @@ def bfcl(module: str = ""):
         return import_module("bfcl_eval" + module)
     except ImportError as error:
         raise ConfigError(
-            f"BFCL needs a package that is not here ({error}): pip install --no-deps bfcl-eval mpmath"
+            f"BFCL needs a package that is not installed ({error}): pip install --no-deps bfcl-eval mpmath"
         ) from None
 
 
@@ -68,7 +68,7 @@ class Conversation:
 
     name: str  # such as multi_turn_base_0
     category: str  # one of _CATEGORIES
-    messages: list[str]  # of the user; an empty message only adds tools
+    messages: list[str]  # the user's messages, in order; an empty message only adds tools
     services: list[str]  # names of the package's classes
     state: dict[str, dict]  # service -> its initial state
     added: dict[int, list[str]]  # index of a message -> names of the tools that it adds
@@ -200,7 +200,7 @@ _checks = 0
 
 def _as_source(
     call: Call,
-    tools: list[OfferedTool],  # all tools that exist
+    tools: list[OfferedTool],  # all tools of the conversation
 ) -> str:
     "Return a call as Python source for the checker."
     if not any(tool.name == call.name for tool in tools) or not all(name.isidentifier() for name in call.arguments):
@@ -525,7 +525,7 @@ async def evaluate_async(
 
 
 def evaluate_bfcl(
-    policy: str,  # the folder of a run, a model's name or folder, oracle, null, or the endpoint's name of a model
+    policy: str,  # the folder of a run, a model's name or folder, oracle, null, or the name of a model at `endpoint`
     categories: str = "",  # names separated by commas; empty: all
     rounds: int = 1,  # attempts per conversation
     number: int = 0,  # conversations per category; 0: all

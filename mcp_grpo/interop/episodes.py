@@ -15,7 +15,7 @@ from typing import Any
 from ..aio import run_sync
 from ..client.pool import open_pool
 from ..compare import open_evaluation
-from ..config import Config, ConfigError, find_path, nearest, project_root, read_config
+from ..config import Config, ConfigError, find_path, find_run, nearest, project_root, read_config
 from ..env.offer import complete_tasks_sync
 from ..env.scripted import POLICIES
 from ..files import writing
@@ -29,7 +29,7 @@ from ..task import Task, read_tasks
 
 # %% ../../nbs/11_interop/02_episodes.ipynb #e59a0006
 def _turn_step(
-    message: dict,  # the policy's
+    message: dict,  # the policy's message
     results: list[dict],  # the messages with the results of its calls
     trajectory: Trajectory,  # the episode
     turn: int,  # number of the policy's turn, from 0
@@ -132,8 +132,8 @@ def _origin(
     place: Path,  # the folder of a run or an evaluation
     tasks: str,  # a task file; empty: those that the folder names
     servers: str,  # a server file; empty: that of the run or the evaluation
-) -> tuple[str, list[str], Config, Chat | None]:  # the policy's name, task files, configuration, chat if it has one
-    "Find out what played the episodes of a folder. Raises `ConfigError`."
+) -> tuple[str, list[str], Config, Chat | None]:  # policy's name, task files, settings, chat (None: it writes text)
+    "Return what is needed to read the episodes of a folder. Raises `ConfigError` for any other folder."
     summary = place / "summary.json"
     kept = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
     policy = kept.get("policy", str(place)).removesuffix(" (cut off)")
@@ -189,7 +189,7 @@ def export_episodes(
     "Write the episodes of a run or an evaluation to a file. Raises `ConfigError`."
     if form not in FORMS:
         raise ConfigError(f"there is no form {form!r}; there are {', '.join(FORMS)}{nearest(form, FORMS)}")
-    place, episodes = Path(place), read_episodes(place, which)
+    place, episodes = find_run(place), read_episodes(place, which)
     policy, files, cfg, chat = _origin(place, tasks, servers)
     known, written = _tasks_of(episodes, files, cfg), 0
     with writing(out), open(out, "w", encoding="utf-8", newline="\n") as file:

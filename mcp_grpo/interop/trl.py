@@ -27,7 +27,7 @@ _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "arra
 
 
 def _plain(text: str) -> str:
-    "Return a description on one line, without what a reader of docstrings takes for a heading or a list of choices."
+    "Return a description on one line, without marks that a docstring parser reads as a heading or a list of choices."
     text = re.sub(r"(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
     return re.sub(r"\((choices):", r"(\1 -", text, flags=re.I)
 
@@ -87,7 +87,7 @@ def _method(
 
 # %% ../../nbs/11_interop/03_trl.ipynb #7e1b0009
 class TaskEnvironment:
-    "Plays the episodes of one rollout slot of TRL; a subclass has a method per tool."
+    "Runs the episodes of one rollout slot of TRL; a subclass has a method per tool."
 
     _tasks: dict[str, Task] = {}  # task id -> task
     _pool: Pool
@@ -96,14 +96,14 @@ class TaskEnvironment:
         self._episode: Episode | None = None
 
     def reset(self, task_id: str, **row) -> None:
-        "Start the episode of a row; an earlier one is ended. Raises `ConfigError` if a server has no place left."
+        "Start the episode of a row, and end an earlier one. Raises `ConfigError` if a server has no free process."
         self._finish("")
         task = self._tasks[task_id]
         for server in servers_of(task):
             held = sum(server in lease.sessions for lease in list(self._pool._leases))
             if held >= self._pool.room([server]):
                 raise ConfigError(
-                    f"TRL plays all rollouts of a batch at once, and the server {server!r} may have {held} processes: "
+                    f"TRL runs all rollouts of a batch at once, and the server {server!r} may have {held} processes: "
                     "raise `processes` in its entry, or make the batch smaller."
                 )
         self._episode = Episode(task, self._pool)
@@ -116,7 +116,7 @@ class TaskEnvironment:
         try:
             step = run_sync(self._episode.step, Action([Call(name, arguments)]))
         except Exception as error:  # TRL shows it to the model as a result: the rollout gets no reward
-            self._episode._abort(f"{type(error).__name__}: {error}")
+            self._episode.abort(f"{type(error).__name__}: {error}")
             raise
         return step.observations[0]["content"] if step.observations else "The episode has ended."
 
@@ -158,7 +158,7 @@ def episode_reward(
 
 # %% ../../nbs/11_interop/03_trl.ipynb #7e1b000b
 def trl_parts(
-    tasks: list[Task],  # complete
+    tasks: list[Task],  # complete tasks, see `env.offer`
     pool: Pool,  # open, with their servers
 ) -> dict:  # keyword arguments of GRPOTrainer: train_dataset, environment_factory, reward_funcs
     "Return what TRL's trainer needs to train on tasks. Raises `ConfigError` for a tool that cannot be a method."
@@ -169,7 +169,7 @@ def trl_parts(
     for task in tasks:
         if not task.tools:
             raise ConfigError(f"task {task.task_id} offers no tools: complete it first (`env.offer`).")
-        # each call is a turn of the episode here, so the limit on turns grows by the most calls that a turn may have
+        # each call is a turn of the episode here, so the limit on turns is multiplied by the most calls per turn
         task = replace(task, max_turns=task.max_turns * MAX_CALLS)
         offered = tuple(repr(replace(tool, fails_first=0)) for tool in task.tools)
         if offered not in kinds:

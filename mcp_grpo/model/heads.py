@@ -52,7 +52,7 @@ class Head:
         self,
         dtype: torch.dtype,  # precision of the product
     ) -> "Head":
-        "Convert matrix and bias."
+        "Return the head with its matrix and bias in another precision."
         return replace(self, weight=self.weight.to(dtype), bias=None if self.bias is None else self.bias.to(dtype))
 
     def logits(
@@ -69,11 +69,11 @@ class Head:
 
     def backward(
         self,
-        logits: Tensor,  # [n, vocab] from `logits`, divided by the temperature
-        gradient: Tensor,  # [n, vocab] with respect to these
+        logits: Tensor,  # [n, vocab] result of the method `logits`, divided by the temperature
+        gradient: Tensor,  # [n, vocab] gradient with respect to these logits
         temperature: float = 1.0,  # > 0
     ) -> Tensor:  # [n, vocab]
-        "Compute the gradient with respect to product and bias."
+        "Compute the gradient with respect to the sum of product and bias, before factor and cap."
         gradient = gradient / temperature
         if self.softcap is not None:
             gradient = gradient * (1 - (logits * (temperature / self.softcap)) ** 2)

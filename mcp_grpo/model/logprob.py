@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from .attention import attention_layout, partial_attention, register_layout
+from .attention import attention_layout, unsupported_attention, register_layout
 from .heads import Head, backbone
 
 # %% ../../nbs/06_model/04_logprob.ipynb #bd3c7e98
@@ -155,7 +155,7 @@ def sampled_hidden(
     places: Tensor,  # [n] int64 from `places_before`
 ) -> Tensor:  # [n, hidden]
     "Compute the hidden states that predict the sampled tokens of a padded batch."
-    own = partial_attention(causal)  # such a model computes its attention itself
+    own = unsupported_attention(causal)  # a reason to let the model compute its own attention; empty if there is none
     with nullcontext() if own else attention_layout(causal, "mcp_grpo_short", instead_of="sdpa"):
         hidden = backbone(causal)(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, places)

@@ -109,7 +109,7 @@ class ShardedPolicy(Policy):
 
     def __init__(
         self,
-        policy: Policy,  # the same in every rank; its model is taken over
+        policy: Policy,  # equal in every rank; its model is used, not copied
         world: World,
         device: str,  # cpu | cuda
         settings: dict,  # DeepSpeed's settings
@@ -122,7 +122,7 @@ class ShardedPolicy(Policy):
 
     @property
     def device(self) -> torch.device:
-        "The device that this rank computes on."
+        "Return the device that this rank computes on."
         return self._device
 
     def count(self) -> int:
@@ -138,7 +138,7 @@ class ShardedPolicy(Policy):
         from deepspeed.runtime.zero import register_external_parameter
 
         if self._device.type == "cpu":
-            # this operation would have to be compiled first, and gloo does the same
+            # DeepSpeed's communication by shared memory would have to be compiled first; gloo replaces it
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # for the reason given in `open_policy`

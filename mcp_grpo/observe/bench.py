@@ -83,7 +83,7 @@ class Benchmark:
         self,
         device: str = "",  # name of the measured machine; empty: a description of this machine's CPU
     ) -> Table:
-        "Write all rows and return them as a table; if only some rows were measured, keep the earlier other rows."
+        "Write all rows and return them as a table; rows that were not measured this time come from the earlier file."
         measured = {row["id"] for row in self.rows}
         earlier = (
             json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []

@@ -77,7 +77,7 @@ class Unit:
 def make_units(
     trajectories: list,  # list[Trajectory], one per task
 ) -> list[Unit]:
-    "Join trajectories to units; a unit succeeds if all its episodes succeed, and is unknown if one was aborted."
+    "Group trajectories into units; a unit succeeds if all its episodes succeed, and is unknown if one was aborted."
     members = {}
     for t in trajectories:
         members.setdefault((t.data_source, t.pair or t.task_id), []).append(t)
@@ -191,7 +191,7 @@ def harm_done(
     before: Evaluation,  # of the policy before reinforcement
     after: Evaluation,  # of the same tasks
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
-    "Say that reinforcement lowered success, and what to do about it."
+    "Return a warning if reinforcement lowered success, with advice on what to change."
     lost, (low, high) = paired_difference(before, after)
     if high >= 0:
         return ""
@@ -346,7 +346,7 @@ def evaluation_sampling(
     rollout: RolloutConfig,  # max_new_tokens
     chat: Chat,  # of the policy
 ) -> Sampling:
-    "Return how the turns of an evaluation are sampled."
+    "Return the sampling parameters of an evaluation."
     return Sampling(
         cfg.temperature,
         cfg.max_new_tokens or rollout.max_new_tokens,
@@ -392,7 +392,7 @@ _Writer = Callable[[Task], Callable[[list[dict]], Awaitable[Action]]]  # a task 
 
 @dataclass
 class TextPlayer:
-    "Play a policy that writes text; its turns and the observations are recorded in a trajectory without tokens."
+    "Let a policy that writes text take the turns of an episode, and record them in a trajectory without tokens."
 
     write: Callable[[list[dict]], Awaitable[Action]]  # messages -> the next turn
     messages: list[dict]  # the prompt; grows turn by turn
@@ -505,8 +505,8 @@ def endpoint_writer(
     tries: int = 3,  # number of tries of a request that fails
     timeout: float = 120,  # seconds per request
 ) -> _Writer:
-    """Return a model behind an OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY. Raises `ConfigError` if
-    it does not answer."""
+    """Return a policy that asks a model behind an OpenAI-compatible endpoint, with the key in OPENAI_API_KEY. Its turns
+    raise `ConfigError` if the endpoint gives no usable answer."""
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
     url = base_url.rstrip("/") + "/chat/completions"
     form = {"temperature": temperature, "max_tokens": max_tokens} | (
@@ -596,7 +596,7 @@ def keep_evaluation(
     )
     digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()[
         :8
-    ]  # a long address hides the part before it
+    ]  # tells apart policies whose last 60 characters are the same
     place = Path(folder) / "evaluations" / f"{name}-{digest}"
     row = {
         "policy": policy,
@@ -645,7 +645,7 @@ def kept_if_cut_off(
     except BaseException:
         if episodes:
             _log.warning(
-                "%d of %d episodes were played; these are in %s",
+                "%d of %d episodes were finished; these are in %s",
                 len(episodes),
                 wanted,
                 keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder),

@@ -8,6 +8,7 @@ __all__ = ['model_card', 'write_model_card']
 # %% ../../nbs/09_observe/06_model_card.ipynb #9426ad53
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from .report import Report
 from .view import Table
 
 # %% ../../nbs/09_observe/06_model_card.ipynb #49953023
-_BESIDE = ("run", "seed", "mode", "model.name", "data.", "servers.")  # these stand elsewhere in the card
+_BESIDE = ("run", "seed", "mode", "model.name", "data.", "servers.")  # shown elsewhere in the card
 
 
 def _settings(values: dict, path: str = "") -> dict[str, Any]:
@@ -33,7 +34,7 @@ def _settings(values: dict, path: str = "") -> dict[str, Any]:
     return found
 
 
-def changed_settings(saved: dict) -> dict[str, Any]:  # `saved`: the content of a run's config.yaml
+def settings_beyond_preset(saved: dict) -> dict[str, Any]:  # `saved`: the content of a run's config.yaml
     "Return the settings in which a run differs from its preset."
     preset = _settings(load_config(saved["mode"]).model_dump(mode="json"))
     return {
@@ -64,14 +65,22 @@ def _licence_of(model: str) -> str:
     return ""
 
 
+def _licence_fields(licence: str) -> dict[str, str]:
+    "Return the fields of a card's header for a licence; a name that is no hub's identifier becomes `license_name`."
+    name = _HUB_NAMES.get(licence, licence)
+    if re.fullmatch(r"[a-z][a-z0-9.-]*", name):
+        return {"license": name}
+    return {"license": "other", "license_name": name} if name else {}
+
+
 def _prompt_of(report: Report) -> str:
     "Return the prompt of the first held-out episode, with its markers; empty if no episode was kept."
     texts = [episode.text[0].text for stage in report.stages.values() for episode in stage.trajectories if episode.text]
     return printable(texts[0]) if texts else ""
 
 
-def _digest(path: str) -> str:
-    "Return the first characters of a file's SHA-256 digest; empty if the file is gone."
+def file_digest(path: str | Path) -> str:
+    "Return the first 16 characters of a file's SHA-256 digest; empty if the file is gone."
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if Path(path).is_file() else ""
 
 # %% ../../nbs/09_observe/06_model_card.ipynb #5895d698
@@ -87,14 +96,14 @@ def model_card(
     base, run, licence = saved["model"]["name"], report.folder.name, _licence_of(saved["model"]["name"])
     data = ModelCardData(
         base_model=base if "/" in base and not Path(base).exists() else None,
-        license=_HUB_NAMES.get(licence, licence) or None,
+        **_licence_fields(licence),
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["tool-use", "mcp", "grpo"],
     )
     files = Table(
         ["file", "tasks", "SHA-256"],
-        [[Path(part["file"]).name, part["tasks"], _digest(part["file"])] for part in found["data"].values()],
+        [[Path(part["file"]).name, part["tasks"], file_digest(part["file"])] for part in found["data"].values()],
     )
     servers = Table(
         ["server", "digest of its tools"], [[name, pin[:16]] for name, pin in saved["servers"]["pins"].items()]
@@ -102,7 +111,7 @@ def model_card(
     warm = found.get("warmstart")
     trained = [f"{warm['steps']} supervised steps on demonstrations"] if warm else []
     trained += [f"{found['steps']} steps of GRPO"] if found["steps"] else []
-    settings = changed_settings(saved)
+    settings = settings_beyond_preset(saved)
     return "\n".join(
         [
             f"---\n{data.to_yaml()}\n---",

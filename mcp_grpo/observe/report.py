@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config import ConfigError, experiment, project_root
+from ..config import ConfigError, experiment, find_run
 from ..files import writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
@@ -151,7 +151,7 @@ def write_report(
     run: str | Path,  # the folder of a run, or its name below outputs/
 ) -> Path:  # report.html; report.ipynb is beside it
     "Write the report of a run into its folder. Raises `ConfigError` where the packages of notebooks are not installed."
-    folder = Path(run) if Path(run).is_dir() else project_root() / "outputs" / run
+    folder = find_run(run)
     Report(folder)  # raises if this is not a run
     try:
         import papermill

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, Iterable, Sequence
 
 from ..errors import printable
-from ..config import ConfigError, nearest
+from ..config import ConfigError, find_run, nearest
 from ..rollout.trajectory import Trajectory, read_trajectories
 
 # %% ../../nbs/09_observe/02_view.ipynb #2619bbf4
@@ -321,10 +321,10 @@ EPISODES = {
 
 def read_episodes(
     place: str | Path,  # the folder of a run or an evaluation, or a .jsonl file
-    which: str = "",  # before | warmstart | after | train | evaluation; empty: the last of these that exists
+    which: str = "",  # a key of `EPISODES`; empty: the first that exists of evaluation, after, warmstart, before, train
 ) -> list[Trajectory]:
     "Read the episodes of a run. Raises `ConfigError` if there are none."
-    place = Path(place)
+    place = find_run(place)
     if place.is_file():
         return _ended(place)
     if which and which not in EPISODES:

@@ -26,7 +26,7 @@ from urllib.parse import parse_qs
 
 import yaml
 
-from ..config import ConfigError, asset, project_root
+from ..config import ConfigError, asset, find_run
 from ..files import read_json, replace_file
 from .view import EPISODES
 
@@ -100,8 +100,8 @@ class _EpisodeFile:
 
     def read_rows(
         self,
-        count: int,  # of rows to know, where the file has as many
-    ) -> list[dict]:  # at least those, from the first
+        count: int,  # rows to have read in total, if the file has so many
+    ) -> list[dict]:  # all rows read so far, from the first
         "Read lines until `count` rows are known, and return all known rows."
         with self.lock, self.path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -226,7 +226,7 @@ def _describe_episode(
     number: int,  # of the line, from 0
     tokenizer: Any = None,  # a tokenizers.Tokenizer; None: turns are shown as text
 ) -> dict[str, Any]:
-    "Return an episode as the page shows it. Raises one of `_UNREADABLE` if `found` is not an episode."
+    "Return an episode as the page shows it. Raises one of `_UNREADABLE` if the line is not an episode."
     found = read_json(line)
     ids, outcome, parts = found.get("ids") or [], found.get("outcome") or {}, found.get("text") or []
     spans = [{"start": 0, "end": found.get("prompt_len", 0), "role": "prompt"}, *found.get("turns", [])]
@@ -292,8 +292,7 @@ class Viewer:
         self,
         place: str | Path,  # the folder of a run or an evaluation, a run's name, or a .jsonl file
     ):
-        place, run = Path(place), project_root() / "outputs" / place
-        place = run if run.is_dir() and not place.exists() else place
+        place = find_run(place)
         self.name, self.folder = place.resolve().name, place.parent if place.is_file() else place
         paths = {"episodes": place} if place.is_file() else {name: place / file for name, file in EPISODES.items()}
         self.files = {stage: _EpisodeFile(path) for stage, path in paths.items()}

@@ -330,8 +330,8 @@ class Template:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The tokens that end an assistant's turn: the template's end token, the tokenizer's, the one with which Llama
-        ends a turn that waits for a result, and those that end a text."""
+        """Return the ids of the tokens that end an assistant's turn: the template's end token, the tokenizer's, the one
+        with which Llama ends a turn that waits for a result, and those that end a text."""
         known = self.tokenizer.get_added_vocab()
         named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [
             known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")
@@ -363,7 +363,7 @@ class Template:
 
     @cached_property
     def takes_tools(self) -> bool:
-        "Whether the template shows the tools that it is given."
+        "Return whether the template shows the tools that it is given."
         try:
             pieces = self.render(("user",), tools=[_SAMPLE_TOOL])
         except ChatError:

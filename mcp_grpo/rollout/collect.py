@@ -228,7 +228,7 @@ async def collect(
         sampling = replace(sampling, stop_ids=chat.end_ids)
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
     episodes = episodes[len(episodes) * rank // ranks : len(episodes) * (rank + 1) // ranks]
-    most = [limit for limit in (at_once, getattr(engine, "max_episodes", 0)) if limit]
+    most = [limit for limit in (at_once, engine.max_episodes) if limit]
     running = min(len(episodes), *most, pool.room({server for task in tasks for server in servers_of(task)}))
     left, done = deque(range(len(episodes))), {}
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Key', 'ENGINES', 'Sampling', 'Completion', 'EngineStats', 'EngineError', 'Engine', 'find_engine', 'open_engine',
-           'noise', 'draw']
+           'noise', 'turn_seed', 'draw']
 
 # %% ../../nbs/07_rollout/03_engine.ipynb #e0f2e6d9
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Sampling:
     temperature: float = 1.0  # >= 0; 0 takes the most likely token
     max_new_tokens: int = 72  # >= 1; most tokens of this turn
     stop_ids: tuple[int, ...] = ()  # sampling one of these ends the turn; the stop token is kept as its last
-    pattern: str = ""  # a regular expression that the turn must match; for evaluation and warm starts, only vLLM
+    pattern: str = ""  # a regular expression that the turn must match; for evaluation, only with vLLM
     # > 0; above 1, tokens that the episode already holds become less likely (Keskar et al. 2019); for evaluation
     repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()  # texts that end a turn, which is cut after the first of them; for evaluation
@@ -132,6 +132,14 @@ def noise(
     "Return the uniform numbers that decide a turn's tokens; a longer request begins with the numbers of a shorter one."
     digest = blake2b(repr(key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, "<u8"))).random(n)
+
+
+def turn_seed(
+    seed: int,  # of the run
+    key: Key,  # the turn's key
+) -> int:  # below 2^56
+    "Return the seed with which vLLM samples a turn."
+    return int.from_bytes(blake2b(repr((seed, key)).encode(), digest_size=7).digest(), "little")
 
 # %% ../../nbs/07_rollout/03_engine.ipynb #e85db5a6
 def draw(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..config import Config
-from ..model.attention import attention_layout, partial_attention
+from ..model.attention import attention_layout, unsupported_attention
 from ..model.policy import Machine, Plan, PolicyError, Weights
 from .engine import Completion, EngineStats, Key, Sampling, noise
 from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix
@@ -358,7 +358,7 @@ class HFEngine:
 
     def __init__(
         self,
-        model,  # a causal LM for which `partial_attention` returns no reason
+        model,  # a causal LM for which `unsupported_attention` returns no reason
         max_slots: int = 256,  # most episodes whose keys and values are kept
         max_tokens: int = 4096,  # most tokens of one episode
         deterministic: bool = True,  # rounds wait for all announced episodes, so that a rerun repeats token for token
@@ -381,7 +381,7 @@ class HFEngine:
 
     def check(self, model):
         "Raise `PolicyError` for a model whose keys and values this engine cannot hold."
-        if reason := partial_attention(model):
+        if reason := unsupported_attention(model):
             raise PolicyError(
                 f"the slots of {type(self).__name__} do not suit {type(model).__name__}: {reason}; sample with "
                 "RowsEngine."

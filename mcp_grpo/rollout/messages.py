@@ -21,7 +21,7 @@ from ..env.action import Action, Call, tool_schema
 from ..env.scripted import shown_call
 from ..files import read_json
 from .chat import Chat
-from .engine import Completion, EngineStats, Sampling
+from .engine import Completion, Engine, EngineStats, Sampling
 from .trajectory import Trajectory, TurnSpan
 from .turns import parse_turn, prose
 from ..task import OfferedTool, Task, TaskError
@@ -88,7 +88,7 @@ def policy_spans(trajectory: Trajectory) -> list[TurnSpan]:
 # %% ../../nbs/07_rollout/09_messages.ipynb #71fb01ac
 def turns_of(
     trajectory: Trajectory,
-    chat: Chat | None = None,  # the policy's; not needed for a policy that writes text
+    chat: Chat | None = None,  # chat of the policy; None: the trajectory holds text without tokens
 ) -> list[Action]:
     "Read the turns of an episode: from its tokens, or from its text if it has none."
     spans = policy_spans(trajectory)
@@ -97,14 +97,14 @@ def turns_of(
         cut = trajectory.outcome is not None and trajectory.outcome.end == "truncated"
         return [parse_turn(text, truncated=cut and i == len(texts)) for i, text in enumerate(texts, 1)]
     if chat is None:
-        raise ValueError("the turns of an episode in tokens are read with the policy's chat")
+        raise ValueError("this episode is stored as tokens, which only the policy's chat can read: pass it as `chat`.")
     return [chat.parse(trajectory.ids[span.start : span.end], truncated=span.finish == "length") for span in spans]
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #2040ed9f
 def message_row(
-    trajectory: Trajectory,  # of an episode that has ended
+    trajectory: Trajectory,  # trajectory of an episode that has ended
     task: Task,  # its task, with tools
-    chat: Chat | None = None,  # the policy's; not needed for a policy that writes text
+    chat: Chat | None = None,  # chat of the policy; None: the trajectory holds text without tokens
 ) -> dict | None:  # None for an episode without a reward
     """Return an episode as a row of messages, with the tools that were offered, the reward and the success. The prompt
     is the task's; a compact list of tools, which the policy may have seen there, is left out."""
@@ -141,15 +141,15 @@ def message_row(
     }
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #c1a7a002
-class Scribe:
+class Scribe(Engine):
     "An engine that returns prepared turns."
 
-    shares_weights = True
+    note, max_episodes, shares_weights = "", 0, True
 
     def __init__(
         self,
         scripts: dict[str, list[list[Action]]],  # task id -> the turns of each attempt at the task
-        chat: Chat,  # the policy's
+        chat: Chat,  # chat of the policy
     ):
         self.scripts, self.chat = scripts, chat
 
@@ -159,17 +159,8 @@ class Scribe:
         ids = self.chat.turn_ids(turns[min(key[-1], len(turns) - 1)])[: sampling.max_new_tokens]
         return Completion(ids, [0.0] * len(ids), "stop" if ids[-1] in self.chat.end_ids else "length", 0)
 
-    async def update(self, weights) -> None:
-        "Do nothing: there are no weights."
-
-    async def release(self, episode: tuple) -> None:
-        "Do nothing: there is no memory."
-
-    def expect(self, episodes: int) -> None:
-        "Do nothing: no episode waits for other episodes."
-
     def stats(self) -> EngineStats:
-        "Return no figures."
+        "Return counters that are all 0."
         return EngineStats()
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #c1a7000f
@@ -183,7 +174,7 @@ class _RecordedRow(BaseModel):
 
 @dataclass(frozen=True)
 class Recorded:
-    "What a policy did in one recorded conversation."
+    "The question and the turns of one recorded conversation."
 
     question: str  # the last message of the user before the first turn
     turns: list[Action]  # at least one
@@ -206,7 +197,7 @@ def read_recorded(
     "Read recorded conversations. Raises `ConfigError`, which names the bad line."
     recorded = []
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # a text may hold other ends of lines
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # a text may contain other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the recorded conversations in {path}: {error}") from None
     for number, line in enumerate(lines, 1):
@@ -236,15 +227,15 @@ def read_recorded(
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #c1a70011
 def _plain(name: str) -> str:
-    "Return a name with single underscores for all signs, as some clients write it."
+    "Replace each run of characters other than letters and digits by one underscore, as some clients do."
     return re.sub(r"[\W_]+", "_", name)
 
 
 def _offered_call(
-    call: Call,  # with the names of any client
+    call: Call,  # call with the tool and argument names of any client
     offered: list[OfferedTool],  # the task's tools
 ) -> Call:
-    "Return a recorded call in shown names; a call of an unknown tool stays as it is."
+    "Return a recorded call with the names that are shown to the policy; a call of an unknown tool stays as it is."
     exact = [tool for tool in offered if tool.name == call.name]
     if any(call.arguments.keys() <= tool.arguments.keys() for tool in exact):
         return call
@@ -261,9 +252,10 @@ def _offered_call(
 
 def recorded_turns(
     recorded: Iterable[Recorded],
-    tasks: Iterable[Task],  # complete
+    tasks: Iterable[Task],  # tasks whose tools are filled in
 ) -> dict[str, list[list[Action]]]:  # task id -> the turns of each conversation about it
-    "Find the task of each conversation, by its id or else by its question, and return the turns in shown names."
+    """Find the task of each conversation, by its id or else by its question, and return the turns with the names that
+    are shown to the policy."""
     tasks = list(tasks)
     by_id = {task.task_id: task for task in tasks}
     by_question = {task.question.strip(): task for task in tasks}

@@ -17,7 +17,6 @@ import warnings
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,7 @@ from ..endpoint import read_bounded
 from ..files import WriteError, read_json, writing
 from ..errors import UserError
 from ..model.policy import Machine, Plan, Policy, Probe, Weights
-from .engine import Completion, EngineError, EngineStats, Key, Sampling
+from .engine import Completion, EngineError, EngineStats, Key, Sampling, turn_seed
 from .vllm import LARGEST_ERROR, compare, vllm_unsupported_reason
 
 # %% ../../nbs/07_rollout/08_remote.ipynb #4e8940e2
@@ -195,7 +194,7 @@ class RemoteEngine:
         self.name, self.updates, self.version = f"policy-{secrets.token_hex(4)}", 0, 0
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.home: dict[Key, Server] = {}  # episode -> the server that holds its keys and values
-        self.running, self.busy_since = 0, 0.0  # number of running turns; time since when there are any
+        self.running, self.busy_since = 0, 0.0  # number of running turns; time (`perf_counter`) when the first began
         self.client, self.loop = None, None
         run_sync(self.look)
 
@@ -230,7 +229,7 @@ class RemoteEngine:
         )
 
     async def look(self) -> None:
-        "Ask every server which model it serves."
+        "Ask every server which model it serves; leave out those that cannot be used."
         for server in self.servers:
             try:
                 answer, content = await server.request(self.http(), "GET", "/v1/models", seconds=10.0)
@@ -255,14 +254,13 @@ class RemoteEngine:
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         """Sample one turn after `prompt_ids`. Raises `EngineError` if no server is left, `ValueError` if the prompt is
         refused."""
-        noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         version, episode = self.version, key[:-1]
         asked = dict(
             temperature=sampling.temperature,
             max_tokens=sampling.max_new_tokens,
             stop_token_ids=list(sampling.stop_ids),
             logprobs=0,
-            seed=noise,
+            seed=turn_seed(self.seed, key),
         )
         if sampling.repetition_penalty != 1:
             asked["repetition_penalty"] = sampling.repetition_penalty

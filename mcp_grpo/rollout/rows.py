@@ -13,7 +13,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from ..config import Config, ConfigError, is_deterministic
-from ..model.attention import partial_attention
+from ..model.attention import unsupported_attention
 from ..model.policy import Machine, Plan, Policy, PolicyError
 from .engine import Completion, Key, noise
 from .hf import HFEngine, Request, penalise, sample, sampling_dtype
@@ -52,7 +52,7 @@ class RowsEngine(HFEngine):
         "Raise `PolicyError` for a model that transformers cannot generate with."
         if not model.can_generate():
             raise PolicyError(f"{type(model).__name__} does not generate text: choose a causal language model.")
-        self.note = f"samples turn by turn, with the model's own cache: {partial_attention(model)}"
+        self.note = f"samples turn by turn, with the model's own cache: {unsupported_attention(model)}"
 
     def reset(self):
         "Start without requests; the counters continue."
@@ -142,7 +142,7 @@ def open_hf(
     if dtype not in ("model", plan.dtype) and policy.sampler is policy.model and not policy.quantized:
         policy.sample_in(getattr(torch, dtype))  # a 4-bit base computes in one precision only
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
-    if partial_attention(model):
+    if unsupported_attention(model):
         return RowsEngine(model, slots, longest, is_deterministic(cfg))
     if model.device.type == "cuda":
         slots = min(

@@ -104,10 +104,10 @@ def make_feed(
 # %% ../../nbs/07_rollout/04_slots.ipynb #3fc12763
 def decode_attention(
     query: torch.Tensor,  # [n, heads, dim] one query per row
-    keys: torch.Tensor,
+    keys: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     values: torch.Tensor,  # [slots, kv_heads, capacity, dim]
     feed: Feed,
-    scale: float,
+    scale: float,  # factor of the attention scores
     window: Window | None = None,  # window of the layer
 ) -> torch.Tensor:  # [n, heads, dim]
     "Compute attention of the rows that feed one token, over the cached tokens of their slots."
@@ -127,7 +127,7 @@ def decode_attention(
 
 def _piece_attention(
     query: torch.Tensor,  # [1, heads, tokens, dim]
-    keys: torch.Tensor,
+    keys: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
     values: torch.Tensor,  # [1, kv_heads, start + tokens, dim]
     mask: torch.Tensor | None,  # [tokens, start + tokens]; None if the piece starts at position 0 and sees all of it
     scale: float,
@@ -274,7 +274,7 @@ def slots_within(
     dtype: torch.dtype,  # precision of the model
     max_tokens: int,  # most tokens of an episode
 ) -> int:  # at least 1
-    "Return how many slots fit into the memory; while the cache grows, it takes 1.5 times its size."
+    "Return how many slots fit into the memory; while the cache grows, it takes 1.5 times its final size."
     cache = KVCache(config, dtype, "meta")
     cache.reserve(1, max_tokens)
     return max(1, int(room / (1.5 * cache.kv.nbytes)))
@@ -285,18 +285,18 @@ class SlotTable:
 
     TOKEN_FIELDS = {"ids": np.int64, "noise": np.float64, "logprob": np.float32}  # [slots, capacity]
     SLOT_FIELDS = {  # [slots]
-        "num_cached_tokens": np.int64,
-        "length": np.int64,  # tokens with keys and values; all tokens
-        "begin": np.int64,
-        "limit": np.int64,  # where the turn began; the length at which it must end
+        "num_cached_tokens": np.int64,  # leading tokens that have keys and values
+        "length": np.int64,  # all tokens
+        "begin": np.int64,  # position of the turn's first token
+        "limit": np.int64,  # length at which the turn must end
         "waits_for": np.int64,  # the slot of the first of the group, which is fed for this one too; -1 for none
-        "group": np.int64,
-        "group_prefix": np.int64,  # the prefix group; number of tokens that its members have in common
-        "stop_row": np.int64,
-        "temperature": np.float32,
-        "penalty": np.float32,  # how the turn is sampled
-        "used": np.int64,
-        "running": bool,  # clock of the last admission; whether a turn is being sampled
+        "group": np.int64,  # number of the prefix group
+        "group_prefix": np.int64,  # number of leading tokens that the group's members have in common
+        "stop_row": np.int64,  # the turn's row in the scheduler's table of stop tokens
+        "temperature": np.float32,  # of the turn, >= 0; 0 for greedy
+        "penalty": np.float32,  # repetition penalty of the turn, > 0; 1 for none
+        "used": np.int64,  # clock of the last admission
+        "running": bool,  # whether a turn is being sampled
     }
 
     def __init__(

@@ -28,7 +28,7 @@ class _Malformed(ValueError):
 
 
 def _finite(number: str) -> float:
-    "Convert a JSON number that a float can hold."
+    "Convert a JSON number to a float. Raises `_Malformed` if it is too large."
     value = float(number)
     if not math.isfinite(value):
         raise _Malformed(f"the number {number[:20]} is too large")
@@ -315,7 +315,7 @@ _parameter = re.compile(r"<parameter=([^<>]{1,200})>\n?")
 
 
 def _typed(text: str) -> Any:
-    "Return the JSON value that a text writes, or the text itself."
+    "Return the JSON value of a text; a JSON string, or a text that is not JSON, stays text."
     text = text.removesuffix("\n")
     try:
         value, end = _decoder.raw_decode(text.strip())
@@ -405,7 +405,7 @@ def _marked_calls(text: str) -> list[Call]:
 
 
 def prose(text: str) -> str:
-    "Return what a turn with calls says before the first of them, without thoughts."
+    "Return the text of a turn before its first marked call, without thoughts; empty if there is no such call."
     visible = _without_thoughts(text)
     found = _block.search(visible)
     return visible[: found.start()].strip() if found else ""

@@ -15,7 +15,6 @@ import random
 import threading
 import time
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any, Callable
 
 import numpy as np
@@ -23,7 +22,7 @@ import torch
 
 from ..config import Config, ConfigError, is_deterministic
 from ..model.policy import Machine, Plan, Policy, Probe, Weights, find_model
-from .engine import Completion, EngineError, EngineStats, Key, Sampling
+from .engine import Completion, EngineError, EngineStats, Key, Sampling, turn_seed
 
 # %% ../../nbs/07_rollout/07_vllm.ipynb #558718dd
 _IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "CRITICAL", "VLLM_NO_USAGE_STATS": "1"}
@@ -60,7 +59,7 @@ def _load_adapters_from_memory() -> None:
             return manager._load_from_folder(request)
         peft, tensors = _ADAPTERS[request.lora_int_id]
         mapper = getattr(manager._adapter_manager.model, "hf_to_vllm_mapper", None)
-        for names_only in ("get_rename_mapper", "get_unstacked_mapper"):  # 0.32 and 0.26: without fusing modules
+        for names_only in ("get_rename_mapper", "get_unstacked_mapper"):  # vLLM 0.32 and 0.26: rename without fusing
             if hasattr(mapper, names_only):
                 mapper = getattr(mapper, names_only)()
         return manager._lora_model_cls.from_lora_tensors(
@@ -307,7 +306,6 @@ class VLLMEngine:
         if turn.future.cancelled():
             return
         self.wake()
-        noise = int.from_bytes(blake2b(repr((self.seed, key)).encode(), digest_size=7).digest(), "little")
         params = SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_new_tokens,
@@ -315,7 +313,7 @@ class VLLMEngine:
             ignore_eos=True,
             repetition_penalty=sampling.repetition_penalty,
             logprobs=0,
-            seed=noise,
+            seed=turn_seed(self.seed, key),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
             structured_outputs=StructuredOutputsParams(regex=sampling.pattern) if sampling.pattern else None,

@@ -349,7 +349,7 @@ class Interpreter:
             raise SandboxError("the interpreter is closed: its episode has ended.")
         self._child = child
         self._end = weakref.finalize(self, self._child.end)
-        self._end.atexit = False  # the child ends with us; our forks must not end it
+        self._end.atexit = False  # the child ends with this process; forks of this process must not end it
 
     def _drop(self) -> None:
         "End the process, if there is one."

@@ -63,7 +63,7 @@ class Calls:
         self.names, self.limit = (
             names,
             limit,
-        )  # the persistent variables; most bytes of the printed text, the value and the traceback, each
+        )  # the persistent variables; the maximum size in bytes of the printed text, the value and the traceback, each
         self.number, self.running = 0, False
 
     def stop(self, *_) -> None:
@@ -208,7 +208,7 @@ def main(
         walls.die_with_parent()
         fork = walls.fork
     sys.argv = sys.orig_argv = [""]  # the originals contain paths of this machine
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then collects dead children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then reaps dead children
     gc.collect()
     gc.freeze()
     link.send(b"+")

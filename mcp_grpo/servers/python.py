@@ -23,7 +23,7 @@ def _shorten(text: str, shown: int) -> tuple:
 
 def _present(
     result: Result,  # result of a call
-    shown: int,  # most characters of each text
+    shown: int,  # maximum number of characters of each text
 ) -> dict:  # always has stdout; has value, error and note unless they are empty
     "Return a call's result in the form that the model sees."
     stdout, cut = _shorten(result.stdout, shown)
@@ -67,7 +67,7 @@ _RETURNS = shape(stdout=str, value=str, error=str, note=str) | {"required": ["st
 
 def make_server(
     world_seed: int = 0,  # not used; every server accepts it
-    shown: int = 4000,  # most characters of output, of value and of traceback that the model sees
+    shown: int = 4000,  # maximum characters of output, of value and of traceback that the model sees
     unsafe_no_sandbox: bool = False,  # run model-written code without a sandbox, with all your rights
 ) -> MCPServer:
     "Return the python server, with one interpreter per session. Raises `SandboxError` if no sandbox works here."

@@ -34,7 +34,7 @@ class ServeError(UserError, ValueError):
     "Raised when a server cannot be served with these options; the message says what to do."
 
 
-_TOKEN, _TOKEN_LENGTH = "MCP_GRPO_TOKEN", 16  # name of the environment variable; least characters of a token
+_TOKEN, _TOKEN_LENGTH = "MCP_GRPO_TOKEN", 16  # name of the environment variable; minimum length of a token
 _HOST, _PORT = "127.0.0.1", 8000
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -145,7 +145,7 @@ class HostGuard:
         await (refusal or self.app)(scope, receive, send)
 
 
-_IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # idle time after which a session ends; most open sessions
+_IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # idle time after which a session ends; maximum number of open sessions
 
 # %% ../../nbs/03_servers/02_serve.ipynb #f4439736
 def http_app(
@@ -153,7 +153,7 @@ def http_app(
     token: str,  # the token that clients must send
     hosts: tuple[str, ...] = _LOOPBACK,  # allowed names in `Host` and `Origin`
 ) -> TokenGuard:  # an ASGI app that serves /mcp
-    "Return a server over streamable HTTP."
+    "Return an ASGI app that serves `server` over streamable HTTP, to clients that send the token."
     sdk_app = server.streamable_http_app(
         json_response=True,
         transport_security=_security(hosts),

@@ -23,9 +23,9 @@ class SlackError(Refused):
     "Raised with a Slack error code, such as `channel_not_found`, as its message."
 
 
-_MAX_TEXT = 4000  # most characters of one message
-_MAX_POSTS = 100  # most messages that an episode can write to one channel
-_MAX_PAGE = 1000  # most items in one answer
+_MAX_TEXT = 4000  # maximum number of characters of one message
+_MAX_POSTS = 100  # maximum number of messages that an episode can write to one channel
+_MAX_PAGE = 1000  # maximum number of items in one answer
 
 
 def _checked_text(text: str) -> str:
@@ -55,7 +55,7 @@ def _following(cursor: str) -> dict:
 def _page_of(
     kind: str,  # name of the answer's field for the items
     items: list,  # all items
-    limit: int,  # most items on the page
+    limit: int,  # maximum number of items on the page
     cursor: str,  # cursor from the previous page's answer; empty: first page
 ) -> dict:
     "Return an answer in Slack's form with one page of the items, and a cursor if there are more items."
@@ -432,7 +432,7 @@ class LiveSlack:
         return dict(ok=True, profile=_live_user(self.client.call("users.info", user=user_id)["user"]))
 
 # %% ../../nbs/03_servers/06_slack.ipynb #ab3fb6a2
-def _command_server(
+def command_server(
     world_seed: int = 0,  # seed of the synthetic world
     *,
     live: bool = False,  # whether to serve the real Slack instead

@@ -21,7 +21,7 @@ from .live import PATIENCE, Refused, Service, ask_world, check_choice, client_pa
 from .world import SYNTHETIC, TRADING_DAYS, Page, World, open_world, shape, tool
 
 # %% ../../nbs/03_servers/05_tavily.ipynb #dddaa80e
-_MAX_QUERY, _MAX_WORDS = 400, 32  # most characters of a query, as in the official API; most words that are used
+_MAX_QUERY, _MAX_WORDS = 400, 32  # maximum characters of a query, as in the official API; maximum words used
 _LITTLE = frozenset(
     "a an and are as at by do does for from has have how in is it its of on or that the to was what when where "
     "which who whom with".split()
@@ -70,7 +70,7 @@ class PageIndex:
         self,
         words: list[str],  # from `_query_words`
         keep: Callable[[Page], bool] = lambda page: True,  # returns whether a page may be in the results
-        limit: int = 5,  # most pages to return
+        limit: int = 5,  # maximum number of pages to return
     ) -> list[tuple[Page, float]]:  # (page, BM25 score), best first
         "Return the pages that match the words."
         ranked = (

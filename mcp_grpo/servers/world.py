@@ -284,7 +284,7 @@ class Background:
 
 # %% ../../nbs/03_servers/00_world.ipynb #4eced420
 def _places(seed: int, companies: list[Company]) -> dict[str, Place]:
-    "Return the place of every town with a company."
+    "Return the place of every town that has a company, keyed by the town's name."
     rng, taken = random.Random(f"places {seed}"), {c.city for c in companies}
     regions = _distinct(lambda: invented_word(rng, 3), 8, taken)
     towns = dict.fromkeys(c.city for c in companies)
@@ -292,7 +292,7 @@ def _places(seed: int, companies: list[Company]) -> dict[str, Place]:
 
 
 def _backgrounds(seed: int, companies: list[Company]) -> dict[str, Background]:
-    "Return the background of every symbol."
+    "Return the background of every company, keyed by symbol."
     rng, taken = random.Random(f"backgrounds {seed}"), {c.ceo for c in companies}
     names = iter(_distinct(lambda: _invented_name(rng), 2 * len(companies), taken))
     return {
@@ -307,7 +307,7 @@ def _backgrounds(seed: int, companies: list[Company]) -> dict[str, Background]:
 
 
 def _people(seed: int, companies: list[Company], backgrounds: dict[str, Background]) -> dict[str, Person]:
-    "Return the person of every post that is not vacant, by name."
+    "Return the holder of every post that is not vacant, keyed by name."
     rng, towns, people = random.Random(f"people {seed}"), sorted({c.city for c in companies}), {}
     for c in companies:
         for post, name in (("chief executive", c.ceo), ("finance chief", backgrounds[c.symbol].finance_chief)):
@@ -565,7 +565,7 @@ class World:
         changes = [(symbol, round(100 * q["change"] / q["previous"], 2)) for symbol, q in quotes.items()]
         return sorted(changes, key=lambda m: -m[1])
 
-    # Companies compared
+    # Comparisons of companies
     def market_cap(self, symbol: str) -> int:
         "Return the last price times the number of shares outstanding."
         return round(self.quote(symbol)["price"] * self.by_symbol[symbol].shares)

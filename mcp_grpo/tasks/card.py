@@ -36,8 +36,8 @@ class Card(BaseModel):
 
     file: str = Field(description="name of the task file")
     sha256: str = Field(description="digest of the file, in hex")
-    tasks: int = Field(description="how many")
-    source: str = Field(description="the generator: rules, families, specs, llm or explore")
+    tasks: int = Field(description="number of tasks")
+    source: str = Field(description="the generator: rules, specs, llm or explore")
     seed: int | None = Field(None, description="seed of the generator")
     made: str = Field(description="day on which the file was made, ISO 8601")
     versions: dict[str, str] = Field(description="versions of the packages that were used")

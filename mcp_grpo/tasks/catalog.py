@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field as Described, ValidationError
 from ..config import ConfigError, explain
 from ..files import replace_file
 from ..env.episode import CUT
-from .calls import CODES, FOLDER_WORDS, READING, READING_LAST, SEARCHING, facts_of, read_value, refuses
+from .calls import CODES, READING, READING_LAST, ROOT_WORDS, SEARCHING, facts_of, read_value, refuses
 from .calls import resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
@@ -247,7 +247,7 @@ def article(noun: str) -> str:
 
 
 def one_of(word: str) -> str:
-    "Return the singular of a word: categories is category, boxes is box."
+    "Return the singular of a word: categories becomes category, boxes becomes box."
     if re.search(r"(?:us|is|ss|news|series)$", word):
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -389,7 +389,7 @@ class Key(BaseModel):
     model_config = ConfigDict(extra="forbid")
     thing: str = Described(description="noun of the thing that it identifies")
     by: Literal["id", "name", "value"] = Described(
-        description="how: by its id or its name; a value identifies no thing, such as a number to add"
+        description="id or name: what identifies the thing; value: it identifies nothing, such as a number to add"
     )
 
 
@@ -408,7 +408,7 @@ class Reader(BaseModel):
         None, description="where the list stands in a result, empty for the whole of it; null: the result is one thing"
     )
     shows: list[str] = Described(default_factory=list, description="fields of the thing that its results hold, by path")
-    limit: int | None = Described(None, description="most records in its list, unless an argument sets another limit")
+    limit: int | None = Described(None, description="largest number of records in its list by default")
 
     @property
     def id(self) -> str:
@@ -629,7 +629,7 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
     takes, fixed = {}, {}
     for name, schema in needed_arguments(tool).items():
         given, key = {json.dumps(call.given.get(name)) for call in calls}, wanted_by(name, schema, noun)
-        if set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"}) and len(given) == 1:
+        if set(words_of(name)) & ROOT_WORDS and len(given) == 1:
             fixed[name] = json.loads(given.pop())
         else:
             takes[name] = Key(thing=key[0], by=key[1]) if key else Key(thing="", by="value")
@@ -670,7 +670,7 @@ def _limit_of(tool: mcp_types.Tool) -> int | None:
 
 def _of_any_day(record: dict, given: Iterable) -> dict:
     """Return the record of a call with these arguments. If they state a time of day and no date, the date in the
-    result is the day of the call, so that of each moment only its time of day is kept."""
+    result is the day of the call, so only the time of day is kept."""
     texts = [str(value) for value in given]
     if not any(_time_of_day.fullmatch(text) for text in texts) or any(re.search(r"\d-\d", text) for text in texts):
         return record
@@ -772,7 +772,7 @@ def _entry_word(name: str) -> list[str]:
 
 
 def _renamed(reader: Reader, noun: str) -> Reader:
-    "Return a reader whose thing has another noun: other tools' arguments may call its nodes entities."
+    "Return a reader with another noun for its thing: other tools' arguments may call an entity what it calls a node."
     takes = {
         name: key.model_copy(update={"thing": noun}) if key.thing in ("", reader.gives) and key.by != "value" else key
         for name, key in reader.takes.items()

@@ -68,8 +68,8 @@ def _in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #c46b2c4a
 class Mix:
-    """Draws questions in a balanced mix of lengths, kinds and chains. If a quarter of the wanted questions can need
-    several calls, at most half of the mix needs one call."""
+    """Draws questions in a balanced mix of lengths, kinds and chains. If there are enough questions of several
+    calls (at least a quarter of `wanted`), at most half of the mix needs one call."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Mix:
         return unit
 
     def back(self, unit: tuple[Question, ...]) -> None:
-        "Uncount a unit that was rejected as a task."
+        "Subtract a unit from the counts after its tasks were rejected."
         self.taken[calls_of(unit[0])] -= len(unit)
         self.kinds[calls_of(unit[0]), unit[0].kind] -= len(unit)
         self.known[_known_by(unit[0], self.rare)] -= len(unit)
@@ -144,11 +144,11 @@ def _share(text: str, seed: int) -> float:
 
 def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[tuple[str, ...]]:
     """Return the sequences of tools to hold out. Every link of such a sequence occurs in other sequences, but the whole
-    does not. At most `share` of all questions have them."""
+    does not; the rarest come first. At most `share` of all questions have them."""
     times = Counter(tools_of(question) for question in questions)
     found: set[tuple[str, ...]] = set()
     for tools in sorted(
-        (tools for tools in times if len(tools) >= 3 and len(set(tools)) >= 3), key=lambda tools: (len(tools), tools)
+        (tools for tools in times if len(tools) >= 3 and len(set(tools)) >= 3), key=lambda tools: (times[tools], tools)
     ):
         inside = {other for other in times if _contains(other, tools)}
         links = set(zip(tools, tools[1:]))

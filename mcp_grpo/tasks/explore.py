@@ -42,8 +42,8 @@ def programmer_words(
     text: str,  # a question
     tools: Iterable[mcp_types.Tool],
 ) -> str:  # the reason for rejecting it, or an empty string
-    """Return a programmer's words in a question: a tool's or an argument's name as the schema spells it, a step, or six
-    consecutive words of a description."""
+    """Return the reason for rejecting a question with a programmer's words: a name of several words as a tool's schema
+    spells it, the word step, or six consecutive words of a description."""
     said, spoken = text.lower(), _words(text)
     if re.search(r"\bsteps?\b", said):
         return "it names a step"
@@ -278,7 +278,7 @@ class Explored:
 async def prove_mix(
     prover: Prover,
     questions: list[Question],
-    wanted: int,  # most tasks to add
+    wanted: int,  # largest number of tasks to add
     data_source: str,
     seconds: float,
     seed: int,
@@ -310,9 +310,9 @@ async def explore(
     pool: Pool,  # opened on this event loop
     servers: list[str] | None = None,  # servers of the pool; None: all
     seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
-    tasks: int = 240,  # most training tasks
+    tasks: int = 240,  # largest number of training tasks
     seconds: float = 240,
-    share: float = 0.2,  # fraction of the things to hold out, and of held-out tasks to training tasks
+    share: float = 0.2,  # fraction of the things to hold out; held-out sets: up to share, share/2, share/2 of `tasks`
     seed: int = 0,
     allow: Iterable[str] = (),  # tools that may be called although they may change something: tool, or server.tool
     catalog: Catalog | None = None,  # a corrected catalog; None: made from the results
@@ -352,7 +352,7 @@ async def explore(
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
     for name in (*SETS[1:], SETS[0]):
-        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # the rest: to close
+        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
         kept = found.train if name == "train" else found.heldout
         await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept, grammar.phrases.rare)
     used, together_ = Counter(), set()
@@ -422,7 +422,7 @@ def write_explored(
     out: str | Path,  # folder for train.json, validation.json, catalog.json and report.md
     servers: list[str] | None = None,  # None: all of the pool
     seeds: dict[str, Any] | None = None,  # argument, or tool.argument -> a value to use, or several
-    tasks: int = 240,  # most training tasks
+    tasks: int = 240,  # largest number of training tasks
     seconds: float = 240,
     share: float = 0.2,  # fraction of the things to hold out
     seed: int = 0,

@@ -554,7 +554,7 @@ class Author:
 
     def shared_names(self) -> dict[str, str]:
         """Return one invented name per argument, which all tools of a task use, as on a real server. For half of the
-        tasks return no names."""
+        tasks, and for names from lists, return no names."""
         if self.names in NAMES or self.rng.random() < 0.5:
             return {}
         while len(set((names := {name: self.shown(options) for name, options in _ARGUMENTS.items()}).values())) < len(
@@ -654,7 +654,7 @@ def two_days(author):
 
 @family
 def two_titles(author):
-    "Ask for the titles of two people of the workspace."
+    "Ask for the job titles of two people in the workspace."
     first, second = author.rng.sample(author.users, 2)
     question = author.ask(f"the title of {first['id']} and the title of {second['id']}")
     return Plan(
@@ -1090,7 +1090,7 @@ def retry_post(author):
 
 @family
 def second_symbol(author):
-    "Ask for a fact of a symbol that is not listed, or else of the symbol that the question names as a replacement."
+    "Ask for a fact of a symbol that is not listed; the question names another symbol as a replacement."
     fact, wrong = author.fact("price previous volume employees ceo"), author.rng.choice(author.split.unlisted)
     both = author.say(
         "{0}; if that symbol is not listed, take {1} instead.",
@@ -1105,7 +1105,7 @@ def second_symbol(author):
 
 @family
 def other_channel(author):
-    "Ask to post to a channel that refuses the bot, or else to the channel that the question names as a replacement."
+    "Ask to post to a channel that refuses the bot; the question names another channel as a replacement."
     fact = author.fact("price previous employees ceo")
     plan = _posted(author, _values(author, [fact]), fact.phrase(author))
     closed = author.rng.choice(("#payroll", "#board"))
@@ -1122,7 +1122,7 @@ def other_channel(author):
 
 # %% ../../nbs/05_tasks/09_families.ipynb #75022afc
 def _unknown(plan: Plan, calls: list[dict], question: str) -> Plan:
-    "Return the twin of a plan that has no answer."
+    "Return the unanswerable twin of a plan."
     return Plan(question, calls, None, {}, plan.words)
 
 
@@ -1156,7 +1156,7 @@ def closed_day(author):
 
 @family
 def no_such_person(author):
-    "Ask for the titles of two people, of whom one is not in the workspace."
+    "Ask for the job titles of two people, one of whom is not in the workspace."
     first, second = author.rng.sample(author.users, 2)
     stranger, ask = f"U{author.rng.randrange(300, 999)}", author.say("What is {}?", "Give {}.", "Tell me {}.")
 

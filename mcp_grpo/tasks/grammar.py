@@ -43,7 +43,7 @@ class Phrase:
     earlier: tuple[dict, ...] = dataclasses.field(
         default=(), hash=False
     )  # records that the calls before the last one show
-    plain: bool = False  # whether it is a tool's result for plain values, named by them, as in "of 17 and 25"
+    plain: bool = False  # whether the texts name it only by the plain values of its call, as in "of 17 and 25"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Group:
     owner: tuple[str, ...] = ()  # names of their owner; empty if the list has no owner and holds all things of a kind
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
     plain: bool = False  # whether the list is named by the call's arguments, as in "in /workdir/minutes"
+    roundabout: bool = False  # whether such a thing was passed on the way here: the tickets of the customer of a ticket
 
     @property
     def reached_limit(self) -> bool:
@@ -92,7 +93,7 @@ def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
         )
     if "@" in value:
         return value, f"whoever has the email address {value}"
-    code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper() or "@" in value
+    code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper()
     return (
         (f"{thing.noun} {value}", value, value)
         if code
@@ -486,7 +487,7 @@ class Phrases:
                 or reader.tool in {step.tool for step in of.steps}
             ):
                 continue
-            several = self.catalog.thing(reader.gives).plural
+            several, passed = self.catalog.thing(reader.gives).plural, {(step.server, step.tool) for step in of.steps}
             owner = (
                 _related(
                     field.label, next(thing for thing in self.catalog.things if thing.noun == field.refers), of.texts
@@ -502,6 +503,10 @@ class Phrases:
                 of.stated,
                 owner,
                 (*of.earlier, of.record),
+                roundabout=any(
+                    other.gives == reader.gives and (other.server, other.tool) in passed
+                    for other in self.catalog.readers
+                ),
             )
 
     def followed(self, of: Phrase, field: Field, reader: Reader, argument: str) -> Seen | None:
@@ -555,6 +560,8 @@ class Phrases:
     def picks(self, group: Group) -> Iterator[Phrase]:
         """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
         longest item."""
+        if group.roundabout:
+            return
         thing, records = self.catalog.thing(group.reader.gives), group.records
 
         def pick(texts: Iterable[str], record: dict, *stated: str) -> Phrase:
@@ -696,9 +703,6 @@ _WRITTEN = (  # for a line of a file
     'There is a line "{f}" in {x}. What does it say?',
     'What stands in {x} under "{f}"?',
 )
-
-
-_NUMBER = tuple(form for form in _FIELD if "hich {f}" not in form and "hat {f}" not in form)
 
 
 _HOW_MANY = (  # for a number of things, such as seats
@@ -1428,7 +1432,7 @@ def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
         return _WRITTEN
     special, general = (
         _ASKED.get(last) or _ASKED.get((last, thing.person)) or (),
-        _NUMBER if field.kind == "number" else _FIELD,
+        _FIELD,
     )
     if field.kind == "number" and not special and one_of(last) != last:
         return _HOW_MANY
@@ -1525,7 +1529,7 @@ class Grammar:
         return found
 
     def numbers(self, phrase: Phrase) -> list[Field]:
-        "Return the ids that people know as numbers, such as the customer number of a ticket, and that are not known."
+        "Return the fields whose ids people call numbers, such as a customer number, unless the values are known."
         shown = {str(value) for record in phrase.earlier for value in record.values()} | set(phrase.stated)
         return [
             field
@@ -1881,7 +1885,7 @@ class Grammar:
                 continue
             about = f"{thing.noun}.{field.path}"
             if field.kind == "date" and str(a)[:10] == str(b)[:10]:
-                continue  # neither is later, for a person
+                continue  # a person would call neither of them later
             if (
                 field.kind in ("number", "date")
                 and a != b
@@ -1891,7 +1895,7 @@ class Grammar:
             ):
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
-                quoted = '"' in first + second  # by their headings
+                quoted = '"' in first + second  # named by their headings
                 yield self.ask(
                     "larger",
                     later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER,
@@ -2017,7 +2021,7 @@ class Grammar:
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
                     yield phrase, value
 
-    def changes(self, phrases: list[Phrase], each: int = 240) -> Iterator[Question]:
+    def changes(self, phrases: list[Phrase]) -> Iterator[Question]:
         "Yield questions that ask for a change of existing things."
         for changer in self.catalog.changers:
             noun = one_of(words_of(changer.tool)[-1])
@@ -2038,7 +2042,7 @@ class Grammar:
                 continue
             forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
             by_length = [_by_length(handles) for handles in found]
-            for _ in range(each):
+            for _ in range(240):
                 looked_up = self.rng.randrange(len(takes)) if self.rng.random() < 0.75 else None  # None: all may be
                 chosen = [
                     self.rng.choice(self.rng.choice(list(some.values())) if looked_up in (i, None) else some[min(some)])

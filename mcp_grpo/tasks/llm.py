@@ -33,14 +33,14 @@ from .verify import Verified
 class Wishes(BaseModel):
     "The tasks to ask a language model for."
 
-    n_samples: int = Field(20, ge=1, description="proposals; N_SAMPLES")
-    max_tools: int = Field(6, ge=1, description="tools that a proposal may choose from; MAX_TOOLS")
-    max_turns: int = Field(5, ge=2, description="most calls of a task; MAX_TURNS")
+    n_samples: int = Field(20, ge=1, description="number of proposals; N_SAMPLES")
+    max_tools: int = Field(6, ge=1, description="number of tools that a proposal may choose from; MAX_TOOLS")
+    max_turns: int = Field(5, ge=2, description="largest number of calls per task; MAX_TURNS")
     domains: list[str] = Field(
-        ["everyday work"], min_length=1, description="what the tasks should be about; DOMAINS, divided by commas"
+        ["everyday work"], min_length=1, description="what the tasks should be about; DOMAINS, separated by commas"
     )
     complexities: list[str] = Field(
-        list(COMPLEXITIES), min_length=1, description="simple, moderate, complex; COMPLEXITIES, divided by commas"
+        list(COMPLEXITIES), min_length=1, description="simple, moderate, complex; COMPLEXITIES, separated by commas"
     )
     seed: int = Field(0, description="draws tools, domain and complexity of each proposal")
 

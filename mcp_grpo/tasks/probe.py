@@ -25,7 +25,7 @@ import mcp_types
 from ..client.pool import Lease, Pool
 from ..client.session import SessionError
 from ..env.episode import cut_result, state_text
-from .calls import FOLDER_WORDS, PASSING, Known, doubt_reading, facts_of, is_fact, leaves, options_in
+from .calls import PASSING, ROOT_WORDS, Known, doubt_reading, facts_of, is_fact, leaves, options_in
 from .calls import read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
 from .catalog import needed_arguments, noun_of, records_of, related_in, wanted_by, whole_arguments
@@ -123,7 +123,7 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     if not added or len(now) >= 900:
         return 9.0, {}
     beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
-    return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: beside the values in the text
+    return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: the other words of the text
 
 
 def _difference(was: Any, now: Any, given: list, verb: str = "") -> tuple[int, dict] | None:
@@ -311,7 +311,7 @@ class Probe:
             facts = [(path, value) for path, value in facts_of(seen.content, params) if not _is_ours(path, value)]
         except RecursionError:
             facts = []
-        self.known[server].remember(len(self.seen), tool, facts, params)
+        self.known[server].remember(tool, facts, params)
         self.known[server].see_places(params, seen.content)
         return True
 
@@ -357,18 +357,14 @@ class Probe:
                 or ([schema["const"]] if "const" in schema else [])
             )
             wants_text = schema.get("type") == "string"
-            if (
-                not given
-                and set(words_of(name)) & (FOLDER_WORDS | {"repo", "repository", "root"})
-                and len(folders := self.known[server].folders) == 1
-            ):
+            if not given and set(words_of(name)) & ROOT_WORDS and len(folders := self.known[server].folders) == 1:
                 given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(known_by, [])]
             found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
 
     async def read(self, seconds: float) -> None:
-        "Call the tools that read with all known identifiers, until a round finds nothing new or the time is over."
+        "Call the reading tools with all known identifiers, until a round finds nothing new or the time is over."
         over = monotonic() + seconds
         async with AsyncExitStack() as stack:
             leases = {}
@@ -423,7 +419,7 @@ class Probe:
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
         """Return values for the required arguments of a tool, by path: known values (if possible from one record), or
         guesses for arguments without one."""
-        guessed = inner_arguments(self.known[server].arguments(tool)[0])
+        guessed = inner_arguments(self.known[server].arguments(tool))
         if together := self.of_one_record([name for name in choices if not choices[name]]):
             guessed |= self.rng.choice(together)
         found = {}
@@ -452,15 +448,15 @@ class Probe:
                         found.append({name: fields[field] for name, field in last.items()})
         return found
 
-    async def change(self, seconds: float, attempts: int = 10, enough: int = 4) -> None:
+    async def change(self, seconds: float) -> None:
         """Try the tools that change something in turn, each time in clean sessions, and keep those whose effect a
-        reading tool shows; a tool is done after `enough` successes, or after six tries without one."""
+        reading tool shows; a tool is done after four successes, or after six tries without one."""
         over, identifiers = monotonic() + seconds, self.identifiers()
-        for turn in range(attempts):
+        for turn in range(10):
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
-                if monotonic() > over or name in self.reports[server].left_out or worked >= enough:
+                if monotonic() > over or name in self.reports[server].left_out or worked >= 4:
                     continue
                 if turn >= 6 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
@@ -539,7 +535,7 @@ class Probe:
             if examples
             and all(example.get(path) == value for example in examples)
             or path not in takes
-            and set(words_of(path)) & (FOLDER_WORDS | {"repo", "repository", "root"})
+            and set(words_of(path)) & ROOT_WORDS
             and len(self.known[server].folders) == 1
         }
         choices = {

@@ -341,7 +341,7 @@ class Draft:
 
     question: str
     tools: list[OfferedTool]
-    calls: list[tuple[ToolCard, dict, bool]]  # card, real arguments, whether it must be refused
+    calls: list[tuple[ToolCard, dict, bool]]  # card, real arguments, whether the call must fail
     success: dict
     facts: dict[str, str]  # name -> value that the calls return
     complexity: str = "simple"

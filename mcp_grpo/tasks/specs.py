@@ -34,7 +34,7 @@ class Solution(BaseModel):
         None,
         validation_alias=AliasChoices("answer", "final_answer"),
         description=(
-            "a value, a list of values, or references to results such as ${step2.close}; without any, the calls decide"
+            "a value, a list of values, or references to results such as ${step2.close}; none: the calls decide success"
         ),
     )
 
@@ -46,7 +46,7 @@ class Specification(BaseModel):
     id: str = Field("", validation_alias=AliasChoices("id", "task_id"), description="unique within a file")
     conversation: list[Message] = Field(min_length=1, description="the first user message becomes the prompt")
     solution: Solution
-    complexity: str | None = Field(None, description="simple, moderate or complex; without it by the number of calls")
+    complexity: str | None = Field(None, description="simple, moderate or complex; default: by the number of calls")
 
     @model_validator(mode="after")
     def _is_asked(self):

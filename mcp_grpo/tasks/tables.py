@@ -30,7 +30,7 @@ CHANGES_ROWS = r"\b(?:insert|update|delete)\b"  # in the description of a tool t
 
 def takes_statement(
     tool: mcp_types.Tool,
-    kind: str,  # regular expression
+    kind: str,  # regular expression for the kinds of statements, in lower case
 ) -> str:  # the argument that holds the statement; empty if there is none
     "Return the argument for a statement of a tool whose name or description mentions a kind of SQL statement."
     names = [
@@ -71,8 +71,8 @@ class Table:
     argument: str  # the tool's argument for the statement
     name: str
     rows: tuple[dict, ...] = dataclasses.field(hash=False)
-    writer: str = ""  # another tool, which takes statements that change rows
-    writes_by: str = ""  # the argument of this other tool for the statement
+    writer: str = ""  # tool that takes statements that change rows, possibly the same one; empty: none
+    writes_by: str = ""  # the writer's argument for the statement
 
     @property
     def noun(self) -> str:
@@ -80,7 +80,7 @@ class Table:
 
 
 def _rows_in(content: str) -> list[dict] | None:
-    "Return the rows of an SQL result: a list of objects, or columns beside rows; None if it is neither."
+    "Return the rows of an SQL result (a list of objects, or a list of columns and one of rows); otherwise None."
     value = value_in(content)
     if isinstance(value, dict) and isinstance(value.get("columns"), list) and isinstance(value.get("rows"), list):
         return [dict(zip(value["columns"], row)) if isinstance(row, list) else row for row in value["rows"]]

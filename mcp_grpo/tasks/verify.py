@@ -44,7 +44,7 @@ def same_task(task: Task) -> str:
     calls = [[call["server"], call["tool"], call["params"], call.get("shows")] for call in task.tool_sequence]
     asked = [bool(task.pair), task.success["kind"], task.success.get("values"), check, calls] if calls else []
     if not calls or task.success["kind"] == "unknown":
-        asked.append(task.question.casefold())  # the calls alone do not tell for which unknown value the task asks
+        asked.append(task.question.casefold())  # the calls alone do not tell which missing value the task asks for
     return json.dumps(asked, sort_keys=True, default=str)
 
 # %% ../../nbs/05_tasks/08_verify.ipynb #270b801c
@@ -91,7 +91,7 @@ class Verified:
     "The tasks that passed, and the reasons for rejecting the others."
 
     tasks: list[Task]
-    dropped: Counter = field(default_factory=Counter)  # reason -> tasks
+    dropped: Counter = field(default_factory=Counter)  # reason -> number of tasks
     examples: dict[str, str] = field(default_factory=dict)  # reason -> id of the first such task
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from ..rollout.trajectory import Trajectory
 # %% ../../nbs/08_train/00_advantage.ipynb #81f15bd5
 def grpo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # not needed
+    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return `(r - mean) / (std + 1e-6)`."
     return (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-6)
@@ -27,7 +27,7 @@ def grpo(
 # %% ../../nbs/08_train/00_advantage.ipynb #69ad1b7b
 def dr_grpo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # not needed
+    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return `r - mean`."
     return rewards - rewards.mean()
@@ -35,7 +35,7 @@ def dr_grpo(
 # %% ../../nbs/08_train/00_advantage.ipynb #6978352a
 def rloo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # not needed
+    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return each reward minus the mean of the other rewards."
     n = len(rewards)
@@ -68,7 +68,7 @@ class Row:
         cls,
         t: Trajectory,  # with a valid reward
     ) -> "Row":
-        "Make a row of a trajectory."
+        "Make a row from a trajectory."
         end = max((i + 1 for i, sampled in enumerate(t.sampled) if sampled), default=0)
         starts = [turn.start for turn in t.turns if turn.role != "tool"]
         turn = torch.tensor(
@@ -254,7 +254,7 @@ def advantages(
     generator: torch.Generator | None = None,  # makes "shuffled" repeatable
     cfg: TrainConfig = TrainConfig(),  # advantage
 ) -> list[list[Tensor]]:  # by group and episode, one value per sampled token
-    "Compute the advantage of every sampled token of a batch; `ValueError` names the kinds."
+    "Compute the advantage of every sampled token of a batch. Raises `ValueError` for an unknown kind."
     if kind not in ADVANTAGES:
         raise ValueError(f"There is no advantage {kind!r}; the kinds are {', '.join(ADVANTAGES)}.")
     found = ADVANTAGES[kind](groups, cfg)

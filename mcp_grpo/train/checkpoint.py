@@ -81,7 +81,7 @@ def _finish(
     target: Path,  # its final name
     about: dict | None,  # as in `_commit`
 ):
-    "Write the manifest of a filled folder, and rename it."
+    "Write the manifest into the filled folder, and rename the folder."
     files = sorted(path for path in part.rglob("*") if path.is_file())
     folders = [path for path in part.rglob("*") if path.is_dir()]
     manifest = part / "manifest.json"
@@ -164,7 +164,7 @@ def checkpoints(
 
 def _newest(
     folder: str | Path,  # of the run
-) -> tuple[Path | None, list[Path]]:  # a complete checkpoint, or None; the damaged checkpoints after it
+) -> tuple[Path | None, list[Path]]:  # a complete checkpoint, or None; the newer, damaged checkpoints
     "Return the newest complete checkpoint, and the damaged checkpoints that are newer."
     damaged = []
     for path in checkpoints(folder):
@@ -272,7 +272,7 @@ def load_checkpoint(
     world: World | None = None,  # processes that load together, in any number; None: only this process
     reference: Reference | None = None,  # gets the saved weights if it is a moving average
 ) -> Manifest | None:  # None if there is no complete checkpoint
-    "Load the newest complete checkpoint; a warning names the damaged checkpoints after it."
+    "Load the newest complete checkpoint; a warning names newer checkpoints that are damaged."
     world = world or World()
     target, damaged = world.gather(None if world.rank else _newest(folder))[0]
     if damaged:

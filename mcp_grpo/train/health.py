@@ -393,7 +393,7 @@ def log_lines(
 def explain_oom(
     doing: str,  # the work inside the block, such as "an update"
 ) -> Iterator[None]:
-    "Turn torch's error about memory into a `PolicyError` that tells what to do."
+    "Turn torch's out-of-memory error into a `PolicyError` that says which settings to change."
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -21,7 +21,7 @@ from ..model.attention import recomputing
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..model.reference import Reference
-from ..model.tree import why_not
+from ..model.tree import unsupported_tree
 from ..rollout.trajectory import Trajectory
 from .advantage import WITH_VALUES, advantages
 from .batch import MicroBatch, compute_advantages, divide, make_rows, make_updates, micro_batches
@@ -263,12 +263,12 @@ class Learner:
         self.optimizer = open_optimizer(policy, cfg)
         self.reference = None
         if cfg.kl.weight:
-            warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # the reference then has the adapter
+            warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # the reference keeps the warmed-up adapter
             self.reference = Reference(policy, "frozen" if warmed else cfg.reference.kind)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world, self.reference)
         self.steps_done = 0
         policy.model.eval()  # no dropout: the ratio would not be 1
-        reason = why_not(policy.model)
+        reason = unsupported_tree(policy.model)
         self.share = not reason
         if reason:
             warnings.warn(
@@ -352,7 +352,7 @@ class Learner:
         return done
 
     def count_step(self):
-        "Count the step, raise the version of the weights, and update the reference if it is due."
+        "Count the step, increment the version of the weights, and update the reference if it is due."
         self.steps_done += 1
         self.policy.version += 1
         if self.reference and self.reference.moves and self.steps_done % self.cfg.reference.every == 0:

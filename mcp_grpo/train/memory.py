@@ -210,7 +210,7 @@ def sampling_bytes(
     machine: Machine,
     device: str,
 ) -> int:
-    "Return the most bytes that the engine takes while it samples in training; 0 for an engine on another machine."
+    "Compute the peak bytes of the engine while it samples in training; 0 for an engine on another machine."
     r = cfg.rollout
     if r.engine == "remote":
         return 0
@@ -232,7 +232,8 @@ def predict_memory(
     machine: Machine,  # on which the run would be
     prompt: int = 0,  # tokens of a prompt; 0: half of an episode
 ) -> Memory:
-    "Predict the memory of a run; reads no weights. Raises `ConfigError` and `PolicyError`."
+    """Predict the memory of a run without reading weights. Raises `ConfigError` if the run cannot be traced, and
+    `PolicyError` if the model cannot be loaded."""
     dtype, device = getattr(torch, plan.dtype), "cuda" if plan.device == "cuda" and torch.cuda.is_available() else "cpu"
     train = cfg.train.model_copy()
     if train.autocast == "auto" and plan.device == "cuda":
@@ -257,8 +258,8 @@ def predict_memory(
             state, update = _trace_update(learner, batch, live)
     except (RuntimeError, NotImplementedError) as error:
         raise ConfigError(
-            f"The memory of this run cannot be traced ({str(error).splitlines()[0][:200]}); with "
-            "train.optimizer=adamw_torch it can, if another optimizer is the reason."
+            f"The memory of this run cannot be traced ({str(error).splitlines()[0][:200]}); if "
+            "the optimizer is the reason, set train.optimizer=adamw_torch."
         ) from error
     if eight_bit:
         state = _eight_bit_state(policy.trainable().values())

@@ -93,4 +93,4 @@ METRICS = {
     "versions_behind": Metric(
         "updates that the sampler's weights are behind", "updates", 0.0, 0.0, "see whether the engine takes new weights"
     ),
-}  # all other numbers of a step
+}  # name -> meaning, unit, healthy range and remedy

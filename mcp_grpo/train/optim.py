@@ -26,7 +26,7 @@ def schedule_factor(
 
     throwaway = torch.optim.SGD(
         [torch.zeros(1)], lr=cfg.lr or 1.0
-    )  # `get_scheduler` needs an optimizer; a lowest rate, such as `min_lr`, is divided by the optimizer's rate
+    )  # `get_scheduler` needs an optimizer; a minimum rate, such as `min_lr`, is divided by the optimizer's rate
     schedule = cfg.lr_schedule
     try:
         return get_scheduler(
@@ -150,7 +150,7 @@ class Optimizer:
         self,
         tensors: dict[str, Tensor],  # from `tensors`
     ):
-        "Load a state that `tensors` of the same kind of optimizer returned; learning rate and settings stay."
+        "Load a state from `tensors` of the same kind of optimizer; the learning rate and the settings do not change."
 
         def value(tensor):
             return (

@@ -208,7 +208,7 @@ class _Zygote:
             self.link.sendall(json.dumps(message).encode() + b"\n")
 
     def start(self, request: dict) -> bool:
-        "Fork a server; true in the child."
+        "Fork a server; return whether this process is the child."
         try:
             pid = os.fork()
         except OSError as e:
@@ -482,7 +482,7 @@ def python_command(
     env: dict,  # its environment
     cwd: str,  # its working folder
 ) -> tuple | None:  # the interpreter and (module|script|code, target, argv, unbuffered); None if it is not plain Python
-    "Return how a fork server can run a command without executing it."
+    "Return how a fork server can run a command in a forked child, without starting a new interpreter."
     folders = env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH") else []
     if any(k.startswith("PYTHON") and k not in _LATER for k in env) or not all(map(os.path.isabs, folders)):
         return None
@@ -498,7 +498,7 @@ def python_command(
 
 
 def start_environment(
-    env: dict,  # of a server
+    env: dict,  # environment of the server
 ) -> dict:  # the part that an interpreter reads when it starts
     "Return the environment of the fork server of a Python server."
     return {name: env[name] for name in _AT_START if name in env}

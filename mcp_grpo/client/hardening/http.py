@@ -373,7 +373,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #a550ed61
 def http_client(
     spec: ServerSpec,  # of an HTTP server
-    gate: Gate,  # the server's
+    gate: Gate,  # the gate of the server
     on_end: _OnEnd = lambda fault, reason: None,  # called with fault and reason when a session over SSE ends
 ) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client` or `sse_client`
     "Return an HTTP client that bounds every answer."

@@ -16,7 +16,7 @@ from ..spec import ServerSpec
 
 # %% ../../../nbs/01_client/01_hardening/04_rate.ipynb #cfc6dd6b
 class Bucket:
-    "A token bucket: it gains `rate` tokens per second and holds at most `rate`; with rate 0 there is always one."
+    "A token bucket: it gains `rate` tokens per second and holds at most max(1, `rate`); rate 0 means no limit."
 
     def __init__(self, rate: float):
         self.rate = rate

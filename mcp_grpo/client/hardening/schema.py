@@ -51,7 +51,7 @@ def _counted(check: Callable) -> Callable:
 
 
 def _undecided(*_) -> tuple:
-    "Check a skipped keyword: report no error."
+    "Skip a keyword: count it, and report no error."
     _work.get().undecided += 1
     return ()
 
@@ -248,7 +248,7 @@ def argument_error(
 def result_error(
     validator: Any,  # from `compile_schema`
     structured: Any,  # as the server sent it
-    size: int,  # of the result, in bytes
+    size: int,  # size of the result, as `result_size` counts it
 ) -> str:  # empty if it fits
     "Return the reason why a structured result does not fit the output schema of its tool, or an empty string."
     if structured is None:

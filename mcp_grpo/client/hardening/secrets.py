@@ -100,9 +100,9 @@ _ORDINARY = [
         r"[-+]?(?:\d[-.,:/ ]?){1,14}",  # a number, a date, a version, an IP address with its port
         r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d(?::?\d\d(?:\.\d+)?)?(?:Z|[-+]\d\d:?\d\d)?",  # a time
         r"(?:(?:[a-z0-9][a-z0-9-]{0,30}\.)+[a-z]{2,12}|localhost)(?::\d{1,5})?",  # a host
-        r"[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?",
+        r"[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?",  # a locale
     )
-]  # a locale
+]
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _RUN = re.compile(r"[A-Za-z0-9]{12,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -90,7 +90,7 @@ class Toolbox:
         self,
         tool: str,  # real name of the tool
         structured: Any,  # the structured content of a result, or None
-        size: int,  # of the result, in bytes
+        size: int,  # size of the result, as `result_size` counts it
     ) -> str:  # one sentence; empty if the result fits
         "Return the reason why a result does not fit the output schema of its tool."
         schema = self.tools[tool].output_schema
