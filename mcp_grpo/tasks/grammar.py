@@ -640,6 +640,8 @@ class Phrases:
 def worded(form: str, **parts: str) -> str:
     "Return a wording with its slots filled and a capital at the start."
     text = form.format(**parts)
+    text = re.sub(r"\b([Ww]ho) is whoever ", r"\1 ", text)  # who handles T5429, not: who is whoever handles T5429
+    text = re.sub(r"\bwho whoever (.*) is(?=[?.]$)", r"who \1", text)
     text = re.sub(r"\s+([?.,]|\s)", r"\1", text)
     return text[0].upper() + text[1:]
 
@@ -787,7 +789,14 @@ _ASKED = {  # by the last word of a label; (label, True) is for people, (label, 
     "returned": ("When was {x} returned?", "On what day was {x} brought back?", "When did {x} come back?"),
     "joined": ("When did {x} join?", "Since when has {x} been with us?", "On what day did {x} join?"),
     "date": ("What's the date of {x}?", "Of what date is {x}?", "What date does {x} have?"),
-    ("name", True): ("What is {x} called?", "What's the name of {x}?", "What name does {x} have?"),
+    ("name", True): (
+        "Who is {x}?",
+        "Can you tell me who {x} is?",
+        "Do you know who {x} is?",
+        "Tell me who {x} is.",
+        "What is {x} called?",
+        "What's the name of {x}?",
+    ),
     ("name", False): ("What is {x} called?", "What's the name of {x}?"),
     ("title", False): ("What is {x} called?", "What's the title of {x}?", "What title does {x} have?"),
     ("title", True): ("What is the job of {x}?", "What does {x} do here?", "As what does {x} work?"),
