@@ -92,7 +92,7 @@ def test_installed_copy_checks_a_run_in_an_empty_folder(wheel, tmp_path):
 def test_make_data_changes_nothing(tmp_path):
     subprocess.run(["make", "data", f"DATA_TO={tmp_path}"], cwd=ROOT, check=True, capture_output=True)
     made = {p.relative_to(tmp_path): p.read_text() for p in tmp_path.glob("**/*.json")}
-    assert len(made) == 5  # four task files and the schema of their rows
+    assert len(made) == 6  # four task files, and the schemas of their rows and of server files
     assert not [str(name) for name, text in made.items() if text != (ROOT / name).read_text()], "run `make data`"
 
 
