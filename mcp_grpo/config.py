@@ -835,8 +835,9 @@ def project_root(
 def find_run(
     place: str | Path,  # a path, or the name of a folder below outputs/
 ) -> Path:  # need not exist
-    "Return the path if it exists, and otherwise the folder of that name below `outputs/`."
-    return Path(place) if Path(place).exists() else project_root() / "outputs" / place
+    "Return the folder of that name below `outputs/` if there is one and the path itself does not exist; else the path."
+    named = project_root() / "outputs" / place
+    return named if named.exists() and not Path(place).exists() else Path(place)
 
 # %% ../nbs/00_core/03_config.ipynb #f079aea7
 def load_dotenv() -> Path | None:
