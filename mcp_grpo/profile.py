@@ -119,7 +119,7 @@ def profile_run(
 
     run.check()
     if run.plan.processes:
-        raise ConfigError("only a run of one process can be profiled: set parallel.processes=0.")
+        raise ConfigError("only a run of one process can be profiled: leave parallel.deepspeed empty.")
     trainer = Trainer(run.cfg, run.policy, run.engine, run.pool, run.chat, run.tasks["train"])
     trainer.publish()
     trainer.improve(*trainer.play())

@@ -148,7 +148,7 @@ async def _answer_within(scope: anyio.CancelScope, handle: Callable, request: tu
 
 # %% ../../nbs/01_client/03_session.ipynb #2f70f7e4
 _CLIENT = mcp_types.Implementation(name="mcp_grpo", version="0")
-_ANSWER = TypeAdapter(mcp_types.InputRequiredResult | mcp_types.CallToolResult)
+_ANSWER = TypeAdapter(mcp_types.InputRequiredResult | mcp_types.CallToolResult)  # of a revision without sessions
 _LAST_SECONDS = 2.0  # seconds to wait for running calls when their session is closed
 
 
@@ -562,7 +562,8 @@ class Session:
             try:
                 if wait:
                     await anyio.sleep(wait)
-                answer = await self._client.send_request(request, _ANSWER)
+                kind = _ANSWER if self._client.initialize_result is None else mcp_types.CallToolResult
+                answer = await self._client.send_request(request, kind)
                 if isinstance(answer, mcp_types.InputRequiredResult):
                     return ToolResult(f"{tool} asks a person for input, which nobody gives here", is_error=True), 0
                 size = result_size(answer)

@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
-from ..config import ConfigError, find_run
+from ..config import ConfigError, find_path, find_run
 from ..errors import UserError
 from ..observe.model_card import file_digest
 
@@ -28,8 +28,8 @@ def files_to_push(
     files = {path.relative_to(model).as_posix(): path for path in sorted(model.rglob("*")) if path.is_file()}
     card, left = (model / "README.md").read_text(encoding="utf-8"), []
     for part, data in json.loads(result.read_text(encoding="utf-8"))["data"].items():
-        path = Path(data["file"])
-        if (digest := file_digest(path)) and digest in card:
+        if (digest := file_digest(data["file"])) and digest in card:
+            path = find_path(data["file"])
             files[f"tasks/{part}{path.suffix}"] = path
         else:
             left.append(data["file"])

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..config import ConfigError, load_config
+from ..config import ConfigError, find_path, load_config
 from ..errors import printable
 from ..files import replace_file
 from .report import Report
@@ -81,7 +81,10 @@ def _prompt_of(report: Report) -> str:
 
 def file_digest(path: str | Path) -> str:
     "Return the first 16 characters of a file's SHA-256 digest; empty if the file is gone."
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if Path(path).is_file() else ""
+    try:
+        return hashlib.sha256(find_path(path).read_bytes()).hexdigest()[:16]
+    except (ConfigError, OSError):
+        return ""
 
 # %% ../../nbs/09_observe/06_model_card.ipynb #5895d698
 def model_card(
