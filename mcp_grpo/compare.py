@@ -174,6 +174,7 @@ def _play_model(
             max_tokens=cfg.rollout.max_tokens,
             seed=cfg.seed,
             constrained=cfg.evaluate.constrained,
+            played=played,
         )
         return [episode for group in groups for episode in group]
 

@@ -243,8 +243,8 @@ class RolloutConfig(Section):
         gt=0,
         le=1,
         description=(
-            "share of the GPU's memory for sampling: with vllm, for everything; with hf, for the KV cache; with vllm "
-            "on a processor, the share of 4 GiB for the KV cache"
+            "share of the memory of the GPU, or else of the machine, for sampling: with vllm, for everything; with hf, "
+            "for the KV cache; with vllm on a processor, the share of 4 GiB for the KV cache"
         ),
     )
     dtype: Literal["auto", "model", "float32", "bfloat16", "float16"] = Field(

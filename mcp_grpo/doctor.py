@@ -133,7 +133,7 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
     """Check whether the run fits into memory, or else name settings with which it fits; if this machine cannot run the
     mode, predict its memory on a GPU."""
     from mcp_grpo.model.policy import Machine, PolicyError
-    from mcp_grpo.plan import memory_reason, plan_run
+    from mcp_grpo.plan import ONLY_SLOWER, memory_reason, plan_run
     from mcp_grpo.train.memory import in_words, predict_memory
 
     machine, name = Machine.here(), f"mode {cfg.mode}"
@@ -160,13 +160,12 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
         if not machine.memory:
             yield Finding("memory", name, "note", f"on a GPU the run takes {needed}")
             return
-        missing = memory_reason(cfg, machine, needed)
-        yield Finding(
-            "memory",
-            name,
-            "mend" if missing else "ok",
-            missing or f"the run takes {needed}; there are {in_words(machine.memory)}",
-        )
+        missing, settings = memory_reason(cfg, machine, needed)
+        if settings and settings.keys() <= ONLY_SLOWER:
+            yield Finding("memory", name, "note", f"{missing}; the run will use these settings")
+            return
+        said = missing or f"the run takes {needed}; there are {in_words(machine.memory)}"
+        yield Finding("memory", name, "mend" if missing else "ok", said)
     except PolicyError as error:
         yield Finding("memory", name, "mend", str(error))
     except ConfigError as error:

@@ -112,7 +112,7 @@ class Run:
         cfg.servers.pins = checked.digests  # saved in config.yaml: starting this run approves these tool lists
         self.say(str(checked))
 
-        from mcp_grpo.plan import check_algorithm, check_memory, check_model, plan_run  # torch takes seconds
+        from mcp_grpo.plan import check_algorithm, check_model, plan_run, settle_memory  # torch takes seconds
         from mcp_grpo.rollout.chat import open_chat
         from mcp_grpo.rollout.collect import check_room_sync
         from mcp_grpo.train.checkpoint import check_resumable
@@ -126,7 +126,8 @@ class Run:
         self.chat = open_chat(cfg, check_model(cfg))
         every = self.tasks["train"] + self.tasks["heldout"]
         settle_room(cfg, every, self.pool, self.chat)
-        check_memory(cfg, self.plan)
+        if changed := settle_memory(cfg, self.plan):
+            self.say(changed)
         check_room_sync(every, self.pool, self.chat, cfg.rollout.max_tokens)
         self.checked = checked
         return self

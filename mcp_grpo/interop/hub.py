@@ -35,10 +35,6 @@ def files_to_push(
             left.append(data["file"])
     return files, left
 
-# %% ../../nbs/11_interop/04_hub.ipynb #c1a0e009
-class HubError(UserError):
-    "A hub refused a push, or was not reached."
-
 # %% ../../nbs/11_interop/04_hub.ipynb #cb213c04
 def push_run(
     run: str | Path,  # the folder of a run, or its name below outputs/
@@ -48,7 +44,7 @@ def push_run(
 ) -> tuple[str, list[str]]:  # address of the commit; the task files that were left out
     """Put a run's model, card and task files on a hub in one commit.
 
-    Raises `ConfigError` if the run has no trained model, and `HubError` if the hub refuses or cannot be reached.
+    Raises `ConfigError` if the run has no trained model, and `UserError` if the hub refuses or cannot be reached.
     """
     folder = find_run(run)
     files, left = files_to_push(folder)
@@ -59,11 +55,11 @@ def push_run(
         commit = api.create_commit(repository, additions, commit_message=f"{folder.name}, trained with mcp_grpo")
     except HfHubHTTPError as error:
         if error.response is not None and error.response.status_code in (401, 403):
-            raise HubError(f"{api.endpoint} does not let you write to {name}: run hf auth login, or set HF_TOKEN.")
-        raise HubError(f"{api.endpoint} refused {name}: {error.server_message or error}")
+            raise UserError(f"{api.endpoint} does not let you write to {name}: run hf auth login, or set HF_TOKEN.")
+        raise UserError(f"{api.endpoint} refused {name}: {error.server_message or error}")
     except (HTTPError, OSError, RuntimeError) as error:
         reason = error.__cause__ or error
-        raise HubError(f"The push to {api.endpoint} was interrupted ({reason}); repeat the command to go on.")
+        raise UserError(f"The push to {api.endpoint} was interrupted ({reason}); repeat the command to go on.")
     except ValueError as error:  # a name that no hub takes
-        raise HubError(f"{name} cannot be pushed to: {error}")
+        raise UserError(f"{name} cannot be pushed to: {error}")
     return commit.commit_url, left

@@ -220,6 +220,7 @@ async def collect(
     constrained: bool = False,  # sample only well-formed calls or answers; not for training
     force_rate: float = 0.0,  # share of the turns without a call that are replaced by the needed call
     weights: dict[str, float] | None = None,  # reward term -> weight, where it differs from the registered one
+    played: list[Trajectory] | None = None,  # gets each episode when it ends, so that an interrupt loses none of them
 ) -> list[list[Trajectory]]:  # a group per task, with the episodes of this process
     """Run the episodes of a step concurrently: all of them, or as many as `at_once`, the engine and the servers allow.
     Whenever an episode ends, the next one begins."""
@@ -251,6 +252,8 @@ async def collect(
                     force_rate=force_rate,
                     weights=weights,
                 )
+                if played is not None:
+                    played.append(done[place])
         except BaseException:
             left.clear()  # no episode begins after a failure
             raise

@@ -144,9 +144,6 @@ def open_hf(
     model, longest, slots = policy.sampler, cfg.rollout.max_tokens, 256
     if unsupported_attention(model):
         return RowsEngine(model, slots, longest, is_deterministic(cfg))
-    if model.device.type == "cuda":
-        slots = min(
-            slots,
-            slots_within(cfg.rollout.gpu_memory * machine.memory, model.config.get_text_config(), model.dtype, longest),
-        )
+    room = cfg.rollout.gpu_memory * machine.memory
+    slots = min(slots, slots_within(room, model.config.get_text_config(), model.dtype, longest))
     return HFEngine(model, slots, longest, is_deterministic(cfg))

@@ -28,6 +28,7 @@ from ..aio import run_sync
 from ..client.pool import Pool, open_pool
 from ..config import Config, find_path, read_config
 from ..env.offer import complete_tasks_sync
+from ..errors import UserError
 from ..model.parallel import World, open_sharded, read_deepspeed
 from ..model.policy import Plan, Policy
 from ..rollout.chat import Chat, open_chat
@@ -38,7 +39,7 @@ from .checkpoint import check_resumable, checkpoints, load_checkpoint
 from .health import stop_if_critical
 from .learner import deferred_interrupt
 from .optim import check_spread
-from .trainer import StepResult, Trainer, TrainerError, count_steps
+from .trainer import StepResult, Trainer, count_steps
 from .warmstart import load_warm_start
 
 # %% ../../nbs/08_train/10_launch.ipynb #d1bcce5c
@@ -131,13 +132,13 @@ class Launch:
         )
         self.steps, self.resume = count_steps(cfg.train, tasks), resume
         if checkpoints(self.saved) and not resume:
-            raise TrainerError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
+            raise UserError("The folder holds checkpoints of an earlier run: resume it, or choose another folder.")
         if not cfg.train.checkpoint_every:
-            raise TrainerError(
+            raise UserError(
                 "The workers hand the trained weights over in a checkpoint: set train.checkpoint_every to 1 or more."
             )
         if cfg.servers.tape.file and cfg.servers.tape.mode != "replay":
-            raise TrainerError(
+            raise UserError(
                 "Several processes cannot record one tape: set servers.tape.mode=replay, or leave the tape out."
             )
         check_spread(cfg.train)
@@ -190,7 +191,7 @@ class Launch:
         )
 
     def fit(self) -> Iterator[StepResult]:
-        "Train for as many steps as are configured; raises `TrainerError` if a worker fails."
+        "Train for as many steps as are configured; raises `UserError` if a worker fails."
         if self.steps_done >= self.steps:
             return self.take_over()
         home = self.policy.device
@@ -270,7 +271,7 @@ class Launch:
         status = workers.wait()
         stop_if_critical(verdicts)  # the workers ended for that reason, after a checkpoint
         if status:
-            raise TrainerError(
+            raise UserError(
                 f"The workers ended with status {status}; "
                 + (f"their error was: {named}" if named else f"their last line was: {last}")
             )

@@ -214,11 +214,11 @@ def sampling_bytes(
     r = cfg.rollout
     if r.engine == "remote":
         return 0
-    room = r.gpu_memory * (machine.memory if device == "cuda" else 2**32)
     if r.engine != "hf":
-        return int(room)
-    episodes = min(r.num_parallel_envs or cfg.train.tasks_per_step * r.samples, 256)
-    slots = min(256, slots_within(room, text, dtype, r.max_tokens)) if device == "cuda" and machine.memory else 256
+        return int(r.gpu_memory * (machine.memory if device == "cuda" else 2**32))
+    episodes, slots = min(r.num_parallel_envs or cfg.train.tasks_per_step * r.samples, 256), 256
+    if machine.memory:
+        slots = min(slots, slots_within(r.gpu_memory * machine.memory, text, dtype, r.max_tokens))
     table, cache = SlotTable(slots, r.max_tokens), KVCache(text, dtype, "meta")
     for n in range(1, min(episodes, slots) + 1):
         table.reserve(n, r.max_tokens)

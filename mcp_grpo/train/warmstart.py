@@ -20,6 +20,7 @@ from transformers import AutoConfig
 from ..aio import run_sync
 from ..client.pool import Pool
 from ..config import Config, ConfigError, TrainConfig, find_path
+from ..errors import UserError
 from ..files import writing
 from ..env.action import Action
 from ..env.judge import judge_sync, judged
@@ -39,7 +40,7 @@ from .health import explain_oom
 from .learner import Pass
 from .loss import advantage_kind
 from .optim import open_optimizer
-from .trainer import TrainerError, choose_tasks
+from .trainer import choose_tasks
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5c81b002
 def oracle_scripts(tasks: list[Task]) -> dict[str, list[list[Action]]]:
@@ -223,7 +224,7 @@ def warm_up(
 ) -> Iterator[float]:  # loss of each step before its update, in nats per written token
     "Train on the rows, and yield the loss of each step."
     if not rows:
-        raise TrainerError(
+        raise UserError(
             "There is nothing to warm up with: no demonstration succeeded. `mcp-grpo check` shows why the oracle "
             "fails; recorded conversations may need other servers, or more tokens (rollout.max_tokens)."
         )
@@ -338,7 +339,7 @@ def warm_start(
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed):
         if not math.isfinite(loss):
-            raise TrainerError(
+            raise UserError(
                 "The loss of the warm start is not finite: lower train.warmstart.lr, or set train.autocast to none."
             )
         losses.append(loss)
@@ -386,15 +387,15 @@ class Spread:
         return self.compared and self.always == self.groups
 
     def check(self) -> "Spread":
-        "Raise `TrainerError` if there is nothing to learn from."
+        "Raise `UserError` if there is nothing to learn from."
         if self.with_spread or not self.compared:
             return self
         if self.solved:
-            raise TrainerError(
+            raise UserError(
                 f"The run was stopped before its first step: the policy solves each of {self.groups} tasks in "
                 "every episode, so there is nothing left to learn; take harder tasks."
             )
-        raise TrainerError(
+        raise UserError(
             f"The run was stopped before its first step: in none of {self.groups} groups do the episodes earn "
             "different rewards, so reinforcement would change nothing. "
             "Use a warm start (train.warmstart=200, or `mcp-grpo warmstart`), or easier tasks."

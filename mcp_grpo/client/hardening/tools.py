@@ -109,8 +109,14 @@ class PinError(UserError, ValueError):
 def tools_digest(
     tools: list[mcp_types.Tool],  # as the server lists them, before any are left out
 ) -> str:  # sha256, 64 hexadecimal digits
-    "Return the digest of a tool list: of names, descriptions and input schemas; the order of tools does not matter."
-    rows = sorted(([tool.name, tool.description or "", tool.input_schema] for tool in tools), key=lambda row: row[0])
+    """Return the digest of a tool list: of names, descriptions and input schemas, and of output schemas and annotations
+    where there are any. The order of the tools does not matter."""
+
+    def row(tool: mcp_types.Tool) -> list:
+        stated = [tool.output_schema, tool.annotations and tool.annotations.model_dump(exclude_none=True)]
+        return [tool.name, tool.description or "", tool.input_schema] + [part for part in stated if part]
+
+    rows = sorted(map(row, tools), key=lambda row: row[0])
     return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
