@@ -27,7 +27,7 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from pydantic import TypeAdapter, ValidationError
 
 from ..aio import at_exit
-from .hardening.http import FAULT_OF_CODE, NO_SESSION, TOO_LARGE, http_client
+from .hardening.http import FAULT_OF_CODE, NO_ACCESS, NO_SESSION, TOO_LARGE, http_client
 from .hardening.limits import finite, result_size
 from .hardening.oauth import Access
 from .hardening.rate import Gate, Pause
@@ -301,7 +301,8 @@ async def _begin(client: ClientSession) -> None:
     try:
         await client.initialize()
     except (MCPError, RuntimeError) as refusal:
-        if isinstance(refusal, MCPError) and refusal.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
+        hopeless = mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT, NO_ACCESS
+        if isinstance(refusal, MCPError) and refusal.code in hopeless:
             raise
         try:
             await client.discover()

@@ -257,6 +257,8 @@ _NOTES, _NOTE_SECONDS = (
 
 _Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 _Access = Callable[[httpx2.Request, _Send], Awaitable[httpx2.Response]]  # sends a request with the given function
+NO_ACCESS = -32010  # code of the JSON-RPC error that replaces an answer, if no token can be had
+FAULT_OF_CODE[NO_ACCESS] = "transport"
 _ASKS_FOR_ACCESS = 'the server asks for authorization: set "auth" in its entry, or a token in its headers'
 
 
@@ -306,7 +308,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         except httpx2.RequestError as error:
             if _request_id(request) is None:
                 raise  # the end of the handshake: the session cannot be opened
-            return _error_response(request, _NO_ANSWER, _cause(error))
+            code = NO_ACCESS if isinstance(error, AccessError) else _NO_ANSWER
+            return _error_response(request, code, _cause(error))
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         "Send a request, signed if the server asks for that."

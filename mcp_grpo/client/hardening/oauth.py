@@ -57,6 +57,11 @@ class _Kept(BaseModel):
         return self.until is None or time.time() < self.until
 
 
+def _origin(url: httpx2.URL) -> str:
+    "Return scheme, host and port of an address."
+    return f"{url.scheme}://{url.netloc.decode()}"
+
+
 def _token_file(spec: ServerSpec) -> Path:
     "Return the file that keeps the token of a server, in the user's configuration folder."
     base, auth = os.environ.get("XDG_CONFIG_HOME", ""), spec.auth
@@ -142,8 +147,7 @@ class Access:
         self.refusal: AccessError | None = None  # why the last request was refused
         self._seen: tuple | None = None  # the state of the file when it was read
         self._kept: _Kept | None = None
-        parts = urlsplit(spec.url)
-        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._origin = _origin(httpx2.URL(spec.url))
         self._login = f"run `mcp-grpo login {spec.name} --servers FILE`"
         library = logging.getLogger("mcp.client.auth")
         if library.level == logging.NOTSET:
@@ -168,7 +172,7 @@ class Access:
         send: Callable[[httpx2.Request], Awaitable[httpx2.Response]],  # sends it
     ) -> httpx2.Response:
         "Send a signed request; one to another origin is not signed. Raises `AccessError`."
-        if httpx2.URL(self._origin).copy_with(path="/") != request.url.copy_with(path="/", query=None, fragment=None):
+        if _origin(request.url) != self._origin:
             return await send(request)
         try:
             response = await self._send(request, send)
@@ -442,6 +446,9 @@ async def log_in(
             raise AccessError(f"nobody logged in at server '{spec.name}' in time: {access._login}.", True) from None
     async with _locked(access.file):
         kept = access._keep(context)
+    signed = access._signed(httpx2.Request(first.method, spec.url, headers=first.headers, json={}), kept)
+    if (answer := await access._ask(signed)).status_code == 401:
+        raise access._refused(answer)
     end = "renews itself" if kept.token.refresh_token else "cannot renew itself: log in again when it has expired"
     return f"logged in at server '{spec.name}'; the token is in {access.file}, and {end}."
 
