@@ -915,7 +915,7 @@ def login(
 
     The command prints the address of the page at which you log in, and opens it in a browser. The browser then comes
     back to a port of this machine, so on a machine that you have reached by ssh, forward that port:
-    ssh -L 8765:127.0.0.1:8765, and --port 8765. The token is kept in a file that only you can read, below
+    ssh -L 8765:127.0.0.1:8765, and give --port 8765. The token is kept in a file that only you can read, below
     ~/.config/mcp_grpo/tokens. Runs use it and renew it; no run ever opens a browser.
 
     \b

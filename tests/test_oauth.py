@@ -114,7 +114,8 @@ def test_a_token_endpoint_may_be_stated(authority, notes):
 def test_a_wrong_secret_is_one_sentence(notes):
     error = refusal(by_client(notes, client_secret="not-the-secret-4711"))
     assert error.final and str(error) == (
-        "no token can be had for server 'notes' (invalid_client: unknown client): check auth in its entry."
+        "server 'notes' cannot be used without a token, and none was issued (invalid_client: unknown client): check "
+        "auth in its entry."
     )
 
 
@@ -172,12 +173,12 @@ def test_a_login_that_is_denied_is_one_sentence(authority, notes):
     authority.denies = True
     with pytest.raises(AccessError) as caught:
         log_in_at(by_login(notes))
-    assert str(caught.value) == "the login at server 'notes' was refused (access_denied: the user said no)."
+    assert str(caught.value) == "server 'notes' has refused the login (access_denied: the user said no)."
 
 
 def test_the_issuer_of_a_login_may_be_stated(authority, notes):
     spec = ServerSpec("notes", url=notes.url, auth={"login": True, "issuer": "https://other.example"})
-    with pytest.raises(AccessError, match="which is not the issuer in auth"):
+    with pytest.raises(AccessError, match="and not to the issuer in auth"):
         log_in_at(spec)
 
 
@@ -191,7 +192,7 @@ def test_a_server_that_needs_no_login_says_so():
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
         await log_in(ServerSpec("open", url=url, auth="login"), print)
 
-    with pytest.raises(AccessError, match="asks for no login: it answers a request without a token with status 400"):
+    with pytest.raises(AccessError, match="asks for no login: without a token it answers with status 400"):
         run_sync(ask)
 
 
@@ -236,8 +237,8 @@ def test_a_revoked_login_is_one_sentence(authority, notes):
     run_sync(authority.revoke_token, None)
     error = refusal(spec)
     assert error.final and str(error) == (
-        "the login at server 'notes' has ended (invalid_grant: refresh token does not exist): run `mcp-grpo login "
-        "notes --servers FILE`."
+        "server 'notes' needs a new login, because the old one has ended (invalid_grant: refresh token does not "
+        "exist): run `mcp-grpo login notes --servers FILE`."
     )
 
 
@@ -246,9 +247,7 @@ def test_a_token_without_a_refresh_token_ends_in_one_sentence(authority, notes):
     authority.refreshes = False
     assert "cannot renew itself" in log_in_at(spec)
     expire(spec)
-    assert "has expired or was revoked, and its authorization server gave no refresh token: run `mcp-grpo" in str(
-        refusal(spec)
-    )
+    assert "has expired or was revoked, and came without a refresh token: run `mcp-grpo login" in str(refusal(spec))
 
 
 @pytest.mark.parametrize("entry", [by_client, by_login])
@@ -265,7 +264,7 @@ def test_a_token_for_another_audience_is_refused(authority, notes, entry):
 def test_a_scope_that_is_missing_is_named(authority, notes):
     authority.scopes = []
     error = refusal(by_client(notes))
-    assert error.final and "lacks a scope (insufficient_scope: Required scope: read): add it to scopes" in str(error)
+    assert error.final and "asks for more scopes (insufficient_scope: Required scope: read): add them to" in str(error)
 
 
 @pytest.mark.parametrize("entry", [by_client, by_login])
@@ -276,11 +275,11 @@ def test_an_authorization_server_that_is_down_is_a_fault_that_may_pass(authority
         expire(spec)
     authority.stop()
     error = refusal(spec)
-    assert not error.final and "because 127.0.0.1 cannot be reached (ConnectError): try again later." in str(error)
+    assert not error.final and "and 127.0.0.1 cannot be reached (ConnectError): try again later." in str(error)
     authority.start()
     authority.broken = 503
     error = refusal(spec)
-    assert not error.final and "(down): try again later." in str(error)
+    assert not error.final and "none was issued (down): try again later." in str(error)
     authority.broken = 0
     assert call(spec).content == "added a"
 
@@ -308,7 +307,7 @@ def test_a_revoked_login_ends_a_run_and_no_episode_is_scored(authority, notes):
             run_sync_revoke()
             await episode.step(add)
             outcome = await episode.finish()
-        with pytest.raises(SessionError, match="has ended"):
+        with pytest.raises(SessionError, match="needs a new login"):
             async with Episode(task, pool) as later:
                 await later.step(add)
         return outcome

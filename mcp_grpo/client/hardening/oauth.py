@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio, httpx2
 from anyio.to_thread import run_sync as in_thread
 from filelock import FileLock, Timeout
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_resource_metadata_from_www_auth, issuers_match
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata
@@ -36,9 +36,8 @@ _EARLY = 30.0  # seconds before its end from which a token is not used; at most 
 
 def _hide(fields: object) -> None:
     "Register the secrets among the fields of a message between a client and an authorization server."
-    values = [fields.get(name) for name in _SECRET_FIELDS] if isinstance(fields, dict) else []
-    for value in values:
-        if isinstance(value, str) and len(value) >= 8:
+    for name in _SECRET_FIELDS if isinstance(fields, dict) else ():
+        if isinstance(value := fields.get(name), str) and len(value) >= 8:
             register_secret(value)
 
 
@@ -74,14 +73,17 @@ def _token_file(spec: ServerSpec) -> Path:
 @asynccontextmanager
 async def _locked(file: Path, seconds: float = 60.0) -> AsyncIterator[None]:
     "Hold a token file, so that no other session or process renews its token meanwhile. Raises `WriteError`."
-    with writing(file):
-        file.parent.mkdir(0o700, parents=True, exist_ok=True)
     lock, until = FileLock(f"{file}.lock", mode=0o600), time.monotonic() + seconds
-    while not lock.is_locked:
-        with writing(file, Timeout) if time.monotonic() > until else suppress(Timeout):
-            lock.acquire(blocking=False)
-        await anyio.sleep(0 if lock.is_locked else 0.02)
     try:
+        with writing(file):
+            file.parent.mkdir(0o700, parents=True, exist_ok=True)
+            while not lock.is_locked:
+                try:
+                    lock.acquire(blocking=False)
+                except Timeout:
+                    if time.monotonic() > until:
+                        raise
+                    await anyio.sleep(0.02)
         yield
     finally:
         lock.release()
@@ -119,6 +121,11 @@ def _stated_client(auth: Authorization, address: str = "") -> OAuthClientInforma
     )
 
 
+def _shown(text: object) -> str:
+    "Return the words of a stranger as they may stand in an error."
+    return printable(redact(str(text), [])[:300])
+
+
 def _reason(response: httpx2.Response) -> str:
     "Return the error that a refusal names, or else its status."
     try:
@@ -127,12 +134,11 @@ def _reason(response: httpx2.Response) -> str:
         body = None
     fields = body if isinstance(body, dict) else {}
     told = [fields.get(name) or extract_field_from_www_auth(response, name) for name in ("error", "error_description")]
-    return (
-        printable(redact(": ".join(str(text) for text in told if text), [])[:300]) or f"status {response.status_code}"
-    )
+    return _shown(": ".join(str(text) for text in told if text)) or f"status {response.status_code}"
 
 # %% ../../../nbs/01_client/01_hardening/07_oauth.ipynb #a7010015
 _SECONDS, _MOST_BYTES = 20.0, 200_000  # for one answer of an authorization server
+_NO_TOKEN = "cannot be used without a token, and"
 _RENEWING: set[asyncio.Task] = set()  # renewals under way
 
 
@@ -145,10 +151,8 @@ class Access:
     ):
         self.spec, self.file = spec, _token_file(spec)
         self.refusal: AccessError | None = None  # why the last request was refused
-        self._seen: tuple | None = None  # the state of the file when it was read
-        self._kept: _Kept | None = None
-        self._origin = _origin(httpx2.URL(spec.url))
-        self._login = f"run `mcp-grpo login {spec.name} --servers FILE`"
+        self._seen, self._kept = None, None  # the state of the file when it was read, and its content
+        self._origin, self._login = _origin(httpx2.URL(spec.url)), f"run `mcp-grpo login {spec.name} --servers FILE`"
         library = logging.getLogger("mcp.client.auth")
         if library.level == logging.NOTSET:
             library.setLevel(logging.CRITICAL)  # it logs tracebacks of errors that are reported here
@@ -175,28 +179,25 @@ class Access:
         if _origin(request.url) != self._origin:
             return await send(request)
         try:
-            response = await self._send(request, send)
+            response, self.refusal = await self._send(request, send), None
         except AccessError as error:
             self.refusal = error
             raise
-        self.refusal = None
         return response
 
     async def _send(self, request: httpx2.Request, send: Callable) -> httpx2.Response:
         kept, login = self.kept(), self.spec.auth.login
         if kept is None and login:
-            raise AccessError(f"server '{self.spec.name}' needs a login: {self._login}.", final=True)
+            raise self._error(f"needs a login: {self._login}.")
         if kept and not kept.valid:
             kept = await self._renewed(kept, None) if login else None
         response = await send(self._signed(request, kept))
         if response.status_code == 401:
             await response.aclose()
-            kept = await self._renewed(kept, response)
-            response = await send(self._signed(request, kept))
-        refused = response.status_code == 401
-        if refused or response.status_code == 403 and "insufficient_scope" in _reason(response):
+            response = await send(self._signed(request, await self._renewed(kept, response)))
+        if refused := self._refused(response):
             await response.aclose()
-            raise self._refused(response)
+            raise refused
         return response
 
     def _signed(self, request: httpx2.Request, kept: _Kept | None) -> httpx2.Request:
@@ -205,18 +206,20 @@ class Access:
             request.headers["Authorization"] = f"Bearer {kept.token.access_token}"
         return request
 
-    def _refused(self, response: httpx2.Response) -> AccessError:
-        "Return the error for a server that does not accept a token that was just renewed."
-        name, again = self.spec.name, f", then {self._login}" if self.spec.auth.login else ""
-        if response.status_code == 403:
-            named = extract_field_from_www_auth(response, "scope")
-            scope = f"the scope {printable(named)[:200]}" if named else f"a scope ({_reason(response)})"
-            return AccessError(f"the token for server '{name}' lacks {scope}: add it to scopes in auth{again}.", True)
-        return AccessError(
-            f"server '{name}' refuses the token that was issued for it ({_reason(response)}); it may be meant for "
-            f"another audience: check url and auth in its entry{again}.",
-            final=True,
-        )
+    def _error(self, text: str, final: bool = True) -> AccessError:
+        return AccessError(f"server '{self.spec.name}' {text}", final)
+
+    def _refused(self, response: httpx2.Response) -> AccessError | None:
+        "Return the error for a response that refuses a token which was just issued."
+        again = f", then {self._login}" if self.spec.auth.login else ""
+        if response.status_code == 401:
+            return self._error(
+                f"refuses the token that was issued for it ({_reason(response)}); it may be meant for another "
+                f"audience: check url and auth in its entry{again}."
+            )
+        if response.status_code == 403 and "insufficient_scope" in _reason(response):
+            named = extract_field_from_www_auth(response, "scope") or _reason(response)
+            return self._error(f"asks for more scopes ({_shown(named)}): add them to scopes in auth{again}.")
 
     async def _renewed(self, stale: _Kept | None, refusal: httpx2.Response | None) -> _Kept:
         "Return a newer token than `stale`. The renewal goes on if the caller is cancelled."
@@ -233,22 +236,16 @@ class Access:
                 kept = self.kept()
                 if kept and kept.valid and kept.token.access_token != old:
                     return kept  # another session or process has renewed it
-                provider = self._refreshing(kept) if self.spec.auth.login else self._client_provider()
+                provider = self._login_provider(kept) if self.spec.auth.login else self._client_provider()
                 return self._keep(await self._run(provider, refusal))
         except WriteError as error:
             raise AccessError(str(error), final=True) from None
 
-    def _refreshing(self, kept: _Kept | None) -> OAuthClientProvider:
+    def _login_provider(self, kept: _Kept | None) -> OAuthClientProvider:
         "Return a provider whose flow begins with a refresh."
-        name = self.spec.name
-        if kept is None:
-            raise AccessError(f"server '{name}' needs a login: {self._login}.", final=True)
-        if not kept.token.refresh_token:
-            raise AccessError(
-                f"the token for server '{name}' has expired or was revoked, and its authorization server gave no "
-                f"refresh token: {self._login}.",
-                final=True,
-            )
+        if not kept or not kept.token.refresh_token:
+            why = ", because its token has expired or was revoked, and came without a refresh token" if kept else ""
+            raise self._error(f"needs a login{why}: {self._login}.")
         storage = _Storage(kept.token, _stated_client(self.spec.auth) or kept.client)
         provider = OAuthClientProvider(self.spec.url, OAuthClientMetadata(redirect_uris=None), storage)
         provider.context.oauth_metadata, provider.context.protected_resource_metadata = kept.metadata, kept.resource
@@ -259,105 +256,81 @@ class Access:
         "Return a provider for client credentials."
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
-        auth, client = self.spec.auth, _stated_client(self.spec.auth)
-        issuer = auth.token_url or auth.issuer or self._origin
-        provider = ClientCredentialsOAuthProvider(
-            self.spec.url,
-            _Storage(),
-            auth.client_id,
-            auth.client_secret,
-            client.token_endpoint_auth_method,
-            " ".join(auth.scopes) or None,
-            issuer,
-        )
+        auth, method = self.spec.auth, _stated_client(self.spec.auth).token_endpoint_auth_method
+        issuer, scope = auth.token_url or auth.issuer or self._origin, " ".join(auth.scopes) or None
+        told = (auth.client_id, auth.client_secret, method, scope, issuer)
+        provider = ClientCredentialsOAuthProvider(self.spec.url, _Storage(), *told)
         if auth.token_url:
-            addresses = dict(issuer=issuer, authorization_endpoint=issuer, token_endpoint=issuer)
+            addresses = dict.fromkeys(("issuer", "authorization_endpoint", "token_endpoint"), auth.token_url)
             provider.context.oauth_metadata = OAuthMetadata(**addresses)
         return provider
 
     async def _run(self, provider: OAuthClientProvider, refusal: httpx2.Response | None) -> OAuthContext:
         "Run the flow of a provider until it holds a new token, and return its context. Raises `AccessError`."
-        request, answer = httpx2.Request("POST", self.spec.url), refusal
+        request, answers = httpx2.Request("POST", self.spec.url), []
         flow = provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
             if outgoing is request:
                 outgoing = await flow.asend(self._asking(refusal))
             while outgoing is not request:
-                answer = await self._ask(outgoing)
-                outgoing = await flow.asend(answer)
+                answers.append(await self._ask(outgoing))
+                outgoing = await flow.asend(answers[-1])
         except OAuthFlowError as error:
-            raise self._failed(provider.context, answer, error) from None
+            raise self._failed(provider.context, answers, error) from None
         finally:
             await flow.aclose()
         if provider.context.current_tokens is None:
-            raise self._failed(provider.context, answer, None)
+            raise self._failed(provider.context, answers, None)
         return provider.context
 
     def _asking(self, refusal: httpx2.Response) -> httpx2.Response:
         "Return the refusal with which a flow begins, with the scopes of the entry in place of the server's own."
-        auth, told = self.spec.auth, []
-        if auth.token_url:  # a request for scopes uses the addresses that are known
+        if self.spec.auth.token_url:  # a flow that only lacks scopes uses the addresses that it knows
             return httpx2.Response(403, headers={"www-authenticate": 'Bearer error="insufficient_scope"'})
-        if not auth.scopes:
+        if not (scopes := " ".join(self.spec.auth.scopes)):
             return refusal
-        told = [f'scope="{" ".join(auth.scopes)}"']
-        if place := extract_resource_metadata_from_www_auth(refusal):
-            told.append(f'resource_metadata="{place}"')
-        return httpx2.Response(401, headers={"www-authenticate": f"Bearer {', '.join(told)}"})
+        place = extract_resource_metadata_from_www_auth(refusal)
+        told = f'Bearer scope="{scopes}"' + (f', resource_metadata="{place}"' if place else "")
+        return httpx2.Response(401, headers={"www-authenticate": told})
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
         "Send a request of a flow. Raises `AccessError`."
-        name, host = self.spec.name, request.url.host
+        host = request.url.host
         if not is_safe_address(str(request.url), self.spec.url):
-            raise AccessError(
-                f"server '{name}' names an address at {host} for its tokens that is not encrypted, or is on this "
-                "machine; nothing was sent there: ask its operator.",
-                final=True,
-            )
+            told = f"names an address at {host} for its tokens that is not encrypted, or is on this machine"
+            raise self._error(f"{told}; nothing was sent there: ask its operator.")
         _hide(dict(parse_qsl(request.content.decode(errors="replace"))))
         try:
             with anyio.fail_after(_SECONDS):
                 response = await send_once(request, _MOST_BYTES)
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            raise AccessError(
-                f"no token can be had for server '{name}', because {host} cannot be reached ({type(error).__name__}): "
-                "try again later.",
-                final=False,
-            ) from None
+            told = f"{_NO_TOKEN} {host} cannot be reached ({type(error).__name__}): try again later."
+            raise self._error(told, final=False) from None
         with suppress(ValueError):
             _hide(response.json())
         return response
 
     def _failed(
-        self, context: OAuthContext, answer: httpx2.Response, error: OAuthFlowError | None
+        self, context: OAuthContext, answers: list[httpx2.Response], error: OAuthFlowError | None
     ) -> AccessError:  # error None: a refresh was refused
-        "Return the error for a flow that has ended without a token; `answer` is the last one it got."
-        name, auth, status = self.spec.name, self.spec.auth, answer.status_code
-        reason = (
-            _reason(answer) if status >= 400 else printable(redact(str(error or "no token in the answer"), [])[:300])
-        )
-        if status >= 500 or status == 429 or error is None and status < 400:
-            return AccessError(f"no token can be had for server '{name}' ({reason}): try again later.", final=False)
+        "Return the error for a flow that has ended without a token, after these answers."
+        auth, named = self.spec.auth, context.auth_server_url or self._origin
+        statuses = [answer.status_code for answer in answers]
+        told = error is None or isinstance(error, (OAuthTokenError, OAuthRegistrationError))
+        reason = _reason(answers[-1]) if told and statuses[-1] >= 400 else _shown(error or "no token in the answer")
+        if max(statuses, default=0) >= 500 or 429 in statuses or error is None and statuses[-1] < 400:
+            return self._error(f"{_NO_TOKEN} none was issued ({reason}): try again later.", final=False)
         if error is None:
-            return AccessError(f"the login at server '{name}' has ended ({reason}): {self._login}.", final=True)
+            return self._error(f"needs a new login, because the old one has ended ({reason}): {self._login}.")
         if isinstance(error, OAuthRegistrationError):
-            text = f"the authorization server of server '{name}' registers no clients ({reason}): register one there "
-            text += "for http://127.0.0.1:PORT/callback, write its client_id into auth, and log in with --port PORT."
-            return AccessError(text, final=True)
-        named = context.auth_server_url
-        if (
-            not auth.login
-            and not auth.issuer
-            and not auth.token_url
-            and named
-            and not issuers_match(named, self._origin)
-        ):
-            text = (
-                f"server '{name}' names another authorization server, {printable(named)[:200]}: if it is yours, write "
-            )
-            return AccessError(f"{text}it as issuer into auth, since the client secret is sent there.", final=True)
-        return AccessError(f"no token can be had for server '{name}' ({reason}): check auth in its entry.", final=True)
+            told = f"needs a client, but its authorization server registers none ({reason}): register one by hand"
+            told += " for http://127.0.0.1:PORT/callback, write its client_id into auth"
+            return self._error(f"{told}, and log in with --port PORT.")
+        if not auth.login and not auth.issuer and not issuers_match(named, self._origin):
+            told = f"names another authorization server, {_shown(named)}: write that into auth as its issuer"
+            return self._error(f"{told}, if you trust it with the client secret.")
+        return self._error(f"{_NO_TOKEN} none was issued ({reason}): check auth in its entry.")
 
     def _keep(self, context: OAuthContext) -> _Kept:
         "Write the token of a flow that has ended. Raises `WriteError`."
@@ -372,6 +345,7 @@ class Access:
 # %% ../../../nbs/01_client/01_hardening/07_oauth.ipynb #a7010017
 _PATIENCE = 600.0  # seconds in which a person may log in
 _PAGE = b"mcp-grpo has got the answer. You can close this page, and go back to the terminal.\n"
+_HEAD = b"HTTP/1.1 %s\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 
 
 @asynccontextmanager
@@ -384,13 +358,11 @@ async def _loopback(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(Exception):  # whatever was sent
             async with asyncio.timeout(_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                place = urlsplit(head.split()[1].decode())
-                if place.path == "/callback":
+                place = urlsplit((await reader.readuntil(b"\r\n\r\n")).split()[1].decode())
+                if right := place.path == "/callback":
                     came.put_nowait(dict(parse_qsl(place.query)))
-                status, page = (b"200 OK", _PAGE) if place.path == "/callback" else (b"404 Not Found", b"")
-                kind = b"Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
-                writer.write(b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, kind, len(page), page))
+                page = _PAGE if right else b""
+                writer.write(_HEAD % (b"200 OK" if right else b"404 Not Found", len(page), page))
                 await writer.drain()
         writer.close()
 
@@ -410,18 +382,19 @@ async def log_in(
     port: int = 0,  # port of this machine to which the browser comes back; 0: a free one
 ) -> str:  # one sentence about the token
     "Let a person log in at a server, and keep the token. Raises `AccessError`."
-    access, auth, asked = Access(spec), spec.auth, {}
-    first = httpx2.Request("GET" if spec.sse else "POST", spec.url, headers=spec.headers, json={})
-    refusal = await access._ask(first)
+    access, asked = Access(spec), {}
+    method, body = ("GET", None) if spec.sse else ("POST", {})
+    headers = {"accept": "application/json, text/event-stream"} | spec.headers
+    request = httpx2.Request(method, spec.url, headers=headers, json=body)
+    refusal = await access._ask(request)
     if refusal.status_code != 401:
-        told = f"it answers a request without a token with status {refusal.status_code}"
-        raise AccessError(f"server '{spec.name}' asks for no login: {told}.", final=True)
+        raise access._error(f"asks for no login: without a token it answers with status {refusal.status_code}.")
 
     async def page(url: str) -> None:
         issuer = str(provider.context.oauth_metadata.issuer) if provider.context.oauth_metadata else ""
-        if auth.issuer and not issuers_match(issuer, auth.issuer) or not is_safe_address(url, spec.url):
-            where = printable(issuer or url)[:200]
-            raise AccessError(f"server '{spec.name}' leads to {where}, which is not the issuer in auth.", final=True)
+        wanted = spec.auth.issuer or issuer
+        if not issuers_match(issuer, wanted) or not is_safe_address(url, spec.url):
+            raise access._error(f"leads to {_shown(issuer or url)}, and not to the issuer in auth over https.")
         asked.update(parse_qsl(urlsplit(url).query))
         await in_thread(show, url)
 
@@ -431,24 +404,24 @@ async def log_in(
             fields = await came.get()
         _hide(fields)
         if not fields.get("code"):
-            why = printable(": ".join(fields[key] for key in ("error", "error_description") if key in fields))[:300]
-            raise AccessError(f"the login at server '{spec.name}' was refused ({why or 'no code came'}).", final=True)
+            told = [fields[name] for name in ("error", "error_description") if name in fields] or ["no code came"]
+            raise access._error(f"has refused the login ({_shown(': '.join(told))}).")
         return AuthorizationCodeResult(code=fields["code"], state=fields["state"], iss=fields.get("iss"))
 
     async with _loopback(port) as (address, came):
         client = OAuthClientMetadata(redirect_uris=[AnyUrl(address)], client_name="mcp_grpo")
-        storage = _Storage(None, _stated_client(auth, address))
-        provider = OAuthClientProvider(spec.url, client, storage, page, answered)
+        provider = OAuthClientProvider(
+            spec.url, client, _Storage(None, _stated_client(spec.auth, address)), page, answered
+        )
         try:
             with anyio.fail_after(_PATIENCE):
                 context = await access._run(provider, refusal)
         except TimeoutError:
-            raise AccessError(f"nobody logged in at server '{spec.name}' in time: {access._login}.", True) from None
+            raise access._error(f"saw no login within {_PATIENCE / 60:.0f} minutes: {access._login}.") from None
     async with _locked(access.file):
         kept = access._keep(context)
-    signed = access._signed(httpx2.Request(first.method, spec.url, headers=first.headers, json={}), kept)
-    if (answer := await access._ask(signed)).status_code == 401:
-        raise access._refused(answer)
+    if not spec.sse and (refused := access._refused(await access._ask(access._signed(request, kept)))):
+        raise refused
     end = "renews itself" if kept.token.refresh_token else "cannot renew itself: log in again when it has expired"
     return f"logged in at server '{spec.name}'; the token is in {access.file}, and {end}."
 
