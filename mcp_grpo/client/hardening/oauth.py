@@ -317,7 +317,7 @@ class Access:
         "Return the error for a flow that has ended without a token, after these answers."
         auth, named = self.spec.auth, context.auth_server_url or self._origin
         statuses = [answer.status_code for answer in answers]
-        told = error is None or isinstance(error, (OAuthTokenError, OAuthRegistrationError))
+        told = statuses and (error is None or isinstance(error, (OAuthTokenError, OAuthRegistrationError)))
         reason = _reason(answers[-1]) if told and statuses[-1] >= 400 else _shown(error or "no token in the answer")
         if max(statuses, default=0) >= 500 or 429 in statuses or error is None and statuses[-1] < 400:
             return self._error(f"{_NO_TOKEN} none was issued ({reason}): try again later.", final=False)
