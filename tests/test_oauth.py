@@ -16,6 +16,7 @@ import anyio
 import httpx2
 import pytest
 from conftest import ROOT
+from typer.testing import CliRunner
 
 from mcp_grpo.aio import run_sync
 from mcp_grpo.client.hardening.http import AccessError
@@ -345,6 +346,28 @@ def test_a_server_that_is_restarted_is_used_again(authority, notes):
     assert authority.grants == ["authorization_code"]
 
 
+def test_a_tape_is_replayed_without_a_token_and_a_pin_holds(authority, notes, tmp_path):
+    spec = by_login(notes)
+    log_in_at(spec)
+
+    async def ask(pool):
+        async with await pool.lease(["notes"]) as lease:
+            return (await lease.call("notes", "add", {"text": "a"})).content, pool.digests()["notes"]
+
+    with Pool({"notes": spec}, Tape(tmp_path / "tape", "auto"), owns_tape=True) as pool:
+        text, pin = run_sync(ask, pool)
+    pinned = spec.model_copy(update={"pin": pin})
+    with Pool({"notes": pinned}) as pool:
+        assert run_sync(ask, pool) == (text, pin)
+    with Pool({"notes": spec.model_copy(update={"pin": "0" * 64})}) as pool, pytest.raises(SessionError, match="pin"):
+        run_sync(ask, pool)
+    forget_login(spec)
+    before = len(notes.seen)
+    with Pool({"notes": pinned}, Tape(tmp_path / "tape", "replay"), owns_tape=True) as pool:
+        assert run_sync(ask, pool) == ("added a", pin)
+    assert len(notes.seen) == before
+
+
 def test_many_sessions_renew_a_token_once(authority, notes):
     spec = by_login(notes)
     log_in_at(spec)
@@ -400,6 +423,27 @@ def test_processes_share_a_token_file(authority, notes, tmp_path):
     told = [process.communicate(timeout=120) for process in started]
     assert [out.decode().strip() for out, _ in told] == ["added a"] * 3, told
     assert authority.grants == ["authorization_code", "refresh_token"]
+
+
+def test_the_old_transport_has_tokens_too(authority):
+    server = Notes(authority, sse=True).start()
+    spec = ServerSpec("notes", url=server.url, sse=True, auth="login", start_timeout=10.0)
+    assert refusal(spec).final
+    log_in_at(spec)
+    assert call(spec).content == "added a"
+
+    async def ask():
+        async with Session(spec) as session:
+            await session.call("add", {"text": "a"})
+            authority.access.clear()
+            authority.refresh.clear()
+            return await session.call("add", {"text": "a"})
+
+    result = run_sync(ask)
+    assert result.fault == "transport" and "needs a new login" in result.content
+    error = refusal(spec)
+    assert error.final and "needs a new login" in str(error)
+    server.stop()
 
 
 def test_a_call_that_is_cancelled_does_not_lose_the_new_token(authority, notes):
@@ -541,6 +585,27 @@ def said(*words, folder: Path) -> subprocess.CompletedProcess:
         text=True,
         timeout=120,
     )
+
+
+def test_the_login_says_what_is_wrong(tmp_path):
+    from mcp_grpo.cli import app
+
+    entries = {
+        "wiki": {"url": "https://wiki.example/mcp"},
+        "mail": {"url": "http://127.0.0.1:9/mcp", "auth": "login"},
+        "shop": {"url": "https://shop.example/mcp", "auth": {"client_id": "a", "client_secret": "sesame-4711"}},
+    }
+    (file := tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+
+    def told(*words: str) -> str:
+        done = CliRunner().invoke(app, ["login", *words, "--servers", str(file)])
+        assert done.exit_code == 1
+        return done.stderr.strip()
+
+    assert told("wiki").startswith("server 'wiki' asks for no login: write")
+    assert told("shop") == "server 'shop' needs no login, because its entry holds client credentials."
+    assert "127.0.0.1 cannot be reached (ConnectError): try again later." in told("mail")
+    assert "names no server 'wikis'; there are wiki, mail, shop; did you mean wiki?" in told("wikis")
 
 
 def test_the_commands(authority, notes, tmp_path):

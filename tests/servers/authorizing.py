@@ -194,13 +194,13 @@ class Authority(Server):
 class Notes(Server):
     "An MCP server that lets nobody in without a token for it."
 
-    def __init__(self, authority: Authority, port: int = 0):
-        super().__init__(port)
-        self.authority, self.needed, self.seen = authority, ["read"], []
+    def __init__(self, authority: Authority, sse: bool = False):
+        super().__init__()
+        self.authority, self.sse, self.needed, self.seen = authority, sse, ["read"], []
 
     @property
     def url(self) -> str:
-        return f"{self.base}/mcp"
+        return f"{self.base}/{'sse' if self.sse else 'mcp'}"
 
     async def verify_token(self, token):
         self.seen.append(token)
@@ -231,4 +231,4 @@ class Notes(Server):
             await asyncio.sleep(seconds)
             return "late"
 
-        return server.streamable_http_app()
+        return server.sse_app() if self.sse else server.streamable_http_app()
