@@ -420,7 +420,7 @@ def test_processes_share_a_token_file(authority, notes, tmp_path):
         )
         for _ in range(3)
     ]
-    told = [process.communicate(timeout=120) for process in started]
+    told = [process.communicate(timeout=600) for process in started]
     assert [out.decode().strip() for out, _ in told] == ["added a"] * 3, told
     assert authority.grants == ["authorization_code", "refresh_token"]
 
@@ -470,11 +470,11 @@ def test_calls_of_a_session_run_at_once(authority, notes):
         async with Session(by_client(notes)) as session:
             began = time.monotonic()
             async with anyio.create_task_group() as group:
-                for _ in range(5):
-                    group.start_soon(session.call, "slow", {"seconds": 0.4})
+                for _ in range(8):
+                    group.start_soon(session.call, "slow", {"seconds": 1})
             return time.monotonic() - began
 
-    assert run_sync(ask) < 1.6
+    assert run_sync(ask) < 5
 
 
 # Nothing is told
@@ -583,7 +583,7 @@ def said(*words, folder: Path) -> subprocess.CompletedProcess:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
