@@ -50,6 +50,7 @@ def _about():
 
     \b
     mcp-grpo doctor   --servers mcp.json                  what is missing?
+    mcp-grpo login    NAME --servers mcp.json             log in at a server that asks for it
     mcp-grpo tasks    --servers mcp.json --out tasks/     make tasks from a server
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
@@ -897,6 +898,55 @@ def call(
     if found.fault:
         say(f"fault: {found.fault}", file=sys.stderr)
     return 1 if found.fault or found.is_error else 0
+
+
+@command
+def login(
+    server: Annotated[str, Argument(help="a server's name")],
+    servers: Annotated[str, Option(help="a server file of any client, or a registry's server.json")],
+    browser: Annotated[bool, Option("--browser/--no-browser", help="open a browser, or only print the address")] = True,
+    port: Annotated[
+        int,
+        Option(help="port of this machine to which the browser comes back; 0: a free one", min=0, max=65535),
+    ] = 0,
+    forget: Annotated[bool, Option("--forget", help="remove the token from this machine, and do not log in")] = False,
+):
+    """Log in at a server whose entry says "auth": "login".
+
+    The command prints the address of the page at which you log in, and opens it in a browser. The browser then comes
+    back to a port of this machine, so on a machine that you have reached by ssh, forward that port:
+    ssh -L 8765:127.0.0.1:8765, and give --port 8765. The token is kept in a file that only you can read, below
+    ~/.config/mcp_grpo/tokens. Runs use it and renew it; no run ever opens a browser.
+
+    \b
+    mcp-grpo login wiki --servers mcp.json
+    mcp-grpo login wiki --servers mcp.json --no-browser --port 8765
+    mcp-grpo login wiki --servers mcp.json --forget
+    """
+    from mcp_grpo.aio import run_sync
+    from mcp_grpo.client.hardening.oauth import forget_login, log_in
+    from mcp_grpo.client.spec import from_mcp_servers
+    from mcp_grpo.config import ConfigError, find_path, nearest
+
+    specs = from_mcp_servers(find_path(servers, "server file"))
+    if server not in specs:
+        raise ConfigError(f"{servers} names no server {server!r}; there are {', '.join(specs)}{nearest(server, specs)}")
+    spec = specs[server]
+    if not spec.auth:
+        raise ConfigError(f'server {server!r} asks for no login: write "auth": "login" into its entry if it does.')
+    if forget:
+        return say(forget_login(spec))
+    if not spec.auth.login:
+        raise ConfigError(f"server {server!r} needs no login, because its entry holds client credentials.")
+
+    def show(url: str) -> None:
+        say(f"log in at this address: {url}")
+        if browser:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    say(run_sync(log_in, spec, show, port))
 
 
 @command

@@ -423,6 +423,9 @@ def _look_at_entry(client: str, file: ServerFile, name: str) -> Finding:
     except (SpecError, ValueError) as error:  # ValueError: the address is not valid
         return Finding("files", f"{client}, {name}", "note", str(error))
     text += f"; it asks for {', '.join(named)}" * bool(named) + f"; set {', '.join(missing)} first" * bool(missing)
+    auth = file.entries[name].get("auth")
+    if auth == "login" or isinstance(auth, dict) and auth.get("login"):
+        text += f"; it needs a login: mcp-grpo login {shlex.quote(name)} --servers {shlex.quote(file.name)}"
     return Finding("files", f"{client}, {name}", "note" if missing else "ok", text)
 
 

@@ -44,11 +44,15 @@ def writing(
 def replace_file(
     path: str | Path,
     data: str | bytes,  # the new contents
+    private: bool = False,  # whether only the owner may read the file
 ) -> None:
     "Write a file atomically: wholly or not at all. Raises `WriteError`."
     draft = Path(path).with_name(Path(path).name + ".part")
+    mode = 0o600 if private else 0o666  # the system takes the bits of the umask away
     with writing(path):
-        with open(draft, "wb") as file:
+        if private:
+            draft.unlink(missing_ok=True)  # one that is left over may be open to others
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())

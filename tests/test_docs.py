@@ -155,6 +155,9 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
         ".venv/bin/mcp-grpo warmstart --servers servers.json --tasks tasks/ --episodes taught.jsonl --model smollm2 "
         "--mode lora"
     ): "test_export.py, with the packaged model",
+    "mcp-grpo login wiki --servers mcp.json": "test_oauth.py, with a server of its own",
+    "mcp-grpo login wiki --servers mcp.json --no-browser --port 8765": "test_oauth.py",
+    "mcp-grpo login wiki --servers mcp.json --forget": "test_oauth.py",
     ".venv/bin/mcp-grpo chat outputs/books --servers servers.json": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve-policy outputs/books": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",

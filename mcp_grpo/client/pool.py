@@ -457,13 +457,16 @@ class LeasedSession:
             return await make(tool, arguments)  # one after the other: the next call sees the effects of this one
 
     async def call_live(self, tool: str, arguments: dict) -> ToolResult:
-        "Make a call, and repeat it after a fault if that is safe."
+        """Make a call, and repeat it after a fault if that is safe. Raises `SessionError` if no session can ever be
+        opened, as where a login has ended."""
         server, spec, attempt = self.server, self.server.spec, 0
         while True:
             session = None
             try:
                 session = await self.open()
             except SessionError as e:
+                if e.final:
+                    raise
                 result = ToolResult(str(e), fault=e.fault)
             else:
                 self._calls += 1

@@ -71,7 +71,7 @@ def _load(path: Path, where: str) -> Any:
 
 # %% ../../nbs/01_client/00_server_files.ipynb #3d09cb21
 IGNORED_KEYS = frozenset(
-    """alwaysAllow auth authProviderType autoApprove connectionTimeout default_tools_approval_mode description dev
+    """alwaysAllow authProviderType autoApprove connectionTimeout default_tools_approval_mode description dev
     disabled disabledTools enabled fromGalleryId gallery icon metadata note oauth presentation required sandbox
     sandboxEnabled scopes settings source startup_timeout_ms tags title tools transport trust type version""".split()
 )  # keys that only editors use
@@ -88,6 +88,13 @@ _RENAMED = {
     "tool_timeout_sec": "timeout",
 }  # key of a client -> our key
 _KINDS = ("stdio", "local", "http", "streamablehttp", "remote", "sse")
+_LOGIN_KEYS = {
+    "CLIENT_ID": "client_id",
+    "CLIENT_SECRET": "client_secret",
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "scopes": "scopes",
+}  # key of Cursor's auth, or of the oauth of Claude Code and Gemini -> our key
 
 
 def _texts(env: dict) -> dict:
@@ -98,6 +105,16 @@ def _texts(env: dict) -> dict:
         for key, value in env.items()
         if value is not None
     }
+
+
+def _login_of(entry: dict) -> Any:
+    "Return the field `auth` of an entry; the form of another client is translated."
+    for theirs in (entry.get("auth"), entry.get("oauth")):
+        if isinstance(theirs, dict) and theirs.keys() & (_LOGIN_KEYS.keys() - {"scopes"}):
+            login = {ours: theirs[key] for key, ours in _LOGIN_KEYS.items() if key in theirs}
+            scopes = login.get("scopes") or []
+            return login | {"login": True, "scopes": scopes.split() if isinstance(scopes, str) else scopes}
+    return "login" if entry.get("auth") == "oauth" else entry.get("auth")
 
 
 def _in_our_terms(
@@ -124,6 +141,8 @@ def _in_our_terms(
     headers = {key: f"${{{variable}}}" for key, variable in (found.pop("env_http_headers", None) or {}).items()}
     if variable := found.pop("bearer_token_env_var", None):
         headers["Authorization"] = f"Bearer ${{{variable}}}"
+    if (auth := _login_of(entry)) is not None:
+        found["auth"] = auth
     if isinstance(options := found.pop("requestOptions", None), dict):  # Continue
         headers |= options.get("headers", {})
     if headers:

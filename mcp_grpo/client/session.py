@@ -27,8 +27,9 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from pydantic import TypeAdapter, ValidationError
 
 from ..aio import at_exit
-from .hardening.http import FAULT_OF_CODE, NO_SESSION, TOO_LARGE, http_client
+from .hardening.http import FAULT_OF_CODE, NO_ACCESS, NO_SESSION, TOO_LARGE, http_client
 from .hardening.limits import finite, result_size
+from .hardening.oauth import Access
 from .hardening.rate import Gate, Pause
 from .hardening.schema import load_validator
 from .hardening.secrets import redact, server_secrets, translate
@@ -56,11 +57,12 @@ class ToolResult:
 
 
 class SessionError(UserError, RuntimeError):
-    "A session could not be opened; `server` names the server, and `fault` the cause."
+    """A session could not be opened; `server` names the server, `fault` the cause, and `final` says whether another
+    attempt cannot succeed."""
 
-    def __init__(self, server: str, fault: str, message: str):
+    def __init__(self, server: str, fault: str, message: str, final: bool = False):
         super().__init__(message)
-        self.server, self.fault = server, fault
+        self.server, self.fault, self.final = server, fault, final
 
 # %% ../../nbs/01_client/03_session.ipynb #96f383e2
 def _block_text(block: mcp_types.ContentBlock) -> str:
@@ -299,7 +301,8 @@ async def _begin(client: ClientSession) -> None:
     try:
         await client.initialize()
     except (MCPError, RuntimeError) as refusal:
-        if isinstance(refusal, MCPError) and refusal.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
+        hopeless = mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT, NO_ACCESS
+        if isinstance(refusal, MCPError) and refusal.code in hopeless:
             raise
         try:
             await client.discover()
@@ -330,6 +333,7 @@ class Session:
         self.process: ServerProcess | None = None  # the process of a stdio server
         self.error_log = ErrorLog() if spec.transport == "stdio" else None
         self.pause = Pause()  # a pause that its server asked for
+        self._access = Access(spec) if spec.auth else None  # gets the tokens that the server asks for
         self._server = make_server(spec) if server is None and spec.transport == "memory" else server
         self._secrets = server_secrets(spec, dict(os.environ)) if secrets is None else secrets
         self._client: ClientSession | None = None
@@ -496,7 +500,7 @@ class Session:
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple]:
         "Yield the streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
-        spec = self.spec.for_episode()
+        spec, access = self.spec.for_episode(), self._access and self._access.send
         if spec.transport == "stdio":
             async with (
                 ServerProcess(spec, self.error_log.file) as self.process,
@@ -504,12 +508,12 @@ class Session:
             ):
                 yield streams
         elif spec.sse:
-            client = lambda **_: http_client(spec, self.gate, self._end_stream)
+            client = lambda **_: http_client(spec, self.gate, self._end_stream, access)
             async with sse_client(spec.url, httpx_client_factory=client) as streams:
                 yield streams
         else:
             async with (
-                http_client(spec, self.gate) as http,
+                http_client(spec, self.gate, access=access) as http,
                 streamable_http_client(spec.url, http_client=http, max_sse_event_size=2 * spec.max_bytes) as streams,
             ):
                 yield streams
@@ -577,7 +581,7 @@ class Session:
                         return self._fault("crash", f"{tool} failed inside the server: {e}"), 0
                     return ToolResult(str(e), is_error=True), len(str(e))
                 self._pending.discard(scope)
-                if isinstance(e, MCPError) and e.code == NO_SESSION:
+                if isinstance(e, MCPError) and e.code == NO_SESSION or self._refused_for_good:
                     self._lose(fault, _said(e))
                 return self._fault(fault, _said(e)) if self.alive else self._ended_fault(), 0
             finally:
@@ -603,6 +607,11 @@ class Session:
             self.pause.extend(wait)
         return self._fault(reported["fault"], _result_text(answer))
 
+    @property
+    def _refused_for_good(self) -> bool:
+        "Return whether no later request can be allowed either."
+        return bool(self._access and self._access.refusal and self._access.refusal.final)
+
     def _fault(self, fault: str, reason: str) -> ToolResult:
         "Return a result that is a fault."
         return ToolResult(f"server '{self.spec.name}': {fault} ({redact(reason, self._secrets)[:300]})", fault=fault)
@@ -621,6 +630,9 @@ class Session:
     def _open_error(self, timed_out: bool) -> SessionError:
         "Return the error for a session that could not be opened."
         spec, error = self.spec, self._error
+        if self._access and self._access.refusal:
+            reason = redact(str(self._access.refusal), self._secrets)
+            return SessionError(spec.name, "transport", reason, self._refused_for_good)
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if timed_out:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ..config import explain, nearest
 from .server_files import IGNORED_KEYS, SpecError, read_server_file, spec_fields
@@ -24,6 +25,63 @@ _ISOLATION = {  # transport: the isolations it can give, the default first
     "stdio": ("process", "workdir", "shared"),
     "http": ("session", "shared"),
 }
+
+# %% ../../nbs/01_client/00_spec.ipynb #a7030002
+class Authorization(BaseModel):
+    "How the client of an HTTP server gets the tokens that the server asks for."
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    login: bool = Field(
+        False, strict=True, description="whether a person logs in once, by mcp-grpo login; if not: client credentials"
+    )
+    client_id: str = Field(
+        "", description="a client known to the authorization server; empty: the login registers a new one"
+    )
+    client_secret: str = Field("", repr=False, description="the secret of this client, written as ${NAME}")
+    secret_in: Literal["header", "body"] = Field("header", description="where a request for a token has the secret")
+    scopes: list[str] = Field([], description="scopes to ask for; empty: those that the server names")
+    issuer: str = Field(
+        "",
+        description=(
+            "the authorization server, as its metadata name it; empty: for a login the one that the server names, for "
+            "client credentials the origin of the server, so that no other gets the secret"
+        ),
+    )
+    token_url: str = Field(
+        "", description="client credentials: where tokens are issued, if the authorization server has no metadata"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Authorization":
+        "Refuse fields that contradict each other."
+        if not self.login and not (self.client_id and self.client_secret):
+            raise ValueError(
+                'client_id and client_secret are missing; or write "auth": "login", if a person is to log in.'
+            )
+        if self.client_secret and not self.client_id:
+            raise ValueError("client_secret belongs to a client_id; set both, or neither.")
+        if self.token_url and (self.login or self.issuer):
+            raise ValueError("token_url belongs to client credentials without an issuer; remove one of them.")
+        if not all(is_safe_address(url) for url in (self.issuer, self.token_url) if url):
+            raise ValueError("issuer and token_url should begin with https://, because a secret is sent there.")
+        return self
+
+
+def is_safe_address(
+    url: str,
+    server: str = "",  # address of the server that names it, if it is not the user who does
+) -> bool:
+    "Return whether a token may be sent to an address: encrypted, or within this machine."
+    hosts = [urlsplit(address).hostname for address in (url, server) if address]
+    here = all(host in ("127.0.0.1", "localhost", "::1") for host in hosts)
+    return urlsplit(url).scheme == "https" or urlsplit(url).scheme == "http" and here
+
+
+def _long_form(auth: Any) -> Any:
+    "Return the object that the text `login` stands for. Raises `ValueError` for any other text."
+    if isinstance(auth, str) and auth != "login":
+        raise ValueError('write "login", or an object with client_id and client_secret.')
+    return {"login": True} if auth == "login" else auth
 
 # %% ../../nbs/01_client/00_spec.ipynb #19f01ad1
 _Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
@@ -47,6 +105,9 @@ class ServerSpec(BaseModel):
     url: str = Field("", repr=False, description="HTTP: the endpoint")
     sse: bool = Field(False, strict=True, description="HTTP: the endpoint speaks the old transport, HTTP with SSE")
     headers: dict[str, str] = Field({}, repr=False, description="headers sent with every request")
+    auth: Annotated[Authorization | None, BeforeValidator(_long_form)] = Field(
+        None, repr=False, description='HTTP: "login", or client credentials, for a server that asks for OAuth tokens'
+    )
     secrets: list[str] = Field(
         [],
         repr=False,
@@ -121,6 +182,10 @@ class ServerSpec(BaseModel):
             )
         if self.sse and not self.url:
             raise ValueError("sse belongs to a url; remove sse, or give the url in place of the command.")
+        if self.auth and (not self.url or any(name.lower() == "authorization" for name in self.headers)):
+            raise ValueError("auth belongs to a url, and replaces a header Authorization; remove one of them.")
+        if self.auth and not is_safe_address(self.url):
+            raise ValueError("auth needs a url with https://, because a token would be sent without encryption.")
         possible = _ISOLATION[self.transport]
         if not self.isolation:
             object.__setattr__(self, "isolation", possible[0])
@@ -233,6 +298,8 @@ def servers_schema() -> dict:
     "Return the JSON schema of a file with `mcpServers`."
     fields = ServerSpec.model_json_schema()["properties"]
     fields["server"] = {"type": "string", "description": "in memory: module:factory"}
+    long_form = Authorization.model_json_schema()
+    fields["auth"] = {"anyOf": [{"const": "login"}, long_form], "description": fields["auth"]["description"]}
     ours = {
         name: {key: value for key, value in field.items() if key != "title"}
         for name, field in fields.items()

@@ -567,6 +567,8 @@ class TapedSession:
         try:
             return await self._live(call.tool, call.arguments)
         except SessionError as e:
+            if e.final:
+                raise
             return ToolResult(str(e), fault=e.fault)
 
     async def _catch_up(self, wanted: _Call) -> ToolResult:

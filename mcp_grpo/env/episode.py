@@ -101,12 +101,15 @@ class Episode:
         return bool(self.end)
 
     async def start(self) -> None:
-        "Lease the sessions, offer their tools if the task lists none, and read the state if success depends on it."
+        """Lease the sessions, offer their tools if the task lists none, and read the state if success depends on it.
+        Raises `SessionError` if no session can ever be opened, as where a login has ended."""
         if self._lease is not None or self.done:
             raise RuntimeError("this episode has already been started; make a new Episode for another attempt")
         try:
             self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e:
+            if e.final:
+                raise
             self.abort(f"{e.fault}: {e}")
         if self._lease is not None and not self.task.tools:
             self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})

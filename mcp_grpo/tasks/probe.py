@@ -373,6 +373,8 @@ class Probe:
                     leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
                     self.choose_tools(server, leases[server].tools(server))
                 except SessionError as error:
+                    if error.final:
+                        raise
                     self.reports[server].left_out["the server"] = str(error)
             for server, tools in self.tools.items():
                 writer = next(

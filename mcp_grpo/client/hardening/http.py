@@ -7,7 +7,7 @@ __all__ = ['TOO_LARGE', 'NO_SESSION', 'FAULT_OF_CODE', 'http_client']
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #2fd996cc
 import asyncio, functools, json, logging, re, time, urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -17,6 +17,7 @@ import anyio, httpx2, mcp_types
 from .limits import MOST_VALUES, too_many_values
 from .rate import Gate, backoff, retry_after_seconds
 from ..spec import ServerSpec
+from ...errors import UserError
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #18aa138c
 _RATE_LIMITED, TOO_LARGE, _NO_ANSWER, NO_SESSION = (
@@ -254,6 +255,26 @@ _NOTES, _NOTE_SECONDS = (
 )  # most messages without an answer that are being sent at a time, and most seconds for each
 
 
+_Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+_Access = Callable[[httpx2.Request, _Send], Awaitable[httpx2.Response]]  # sends a request with the given function
+NO_ACCESS = -32010  # code of the JSON-RPC error that replaces an answer, if no token can be had
+FAULT_OF_CODE[NO_ACCESS] = "transport"
+_ASKS_FOR_ACCESS = 'the server asks for authorization: set "auth" in its entry, or a token in its headers'
+
+
+class AccessError(UserError, httpx2.RequestError):
+    "A server refuses access, or no token can be had for it; the message is one sentence that says what to do."
+
+    def __init__(self, message: str, final: bool):
+        super().__init__(message)
+        self.final = final  # whether another attempt cannot succeed
+
+
+def _cause(error: httpx2.RequestError) -> str:
+    "Describe why a request has no response."
+    return str(error) if isinstance(error, AccessError) else f"{type(error).__name__}: {error}"
+
+
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     "HTTP transport to one server: refused requests are retried later, and no answer is read beyond the limit."
 
@@ -262,9 +283,10 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         spec: ServerSpec,  # gives `url`, `max_bytes`, `retries` and `timeout`
         gate: Gate,  # the gate of the server; after a refusal, all callers wait at it
         on_end: _OnEnd = lambda fault, reason: None,  # called when a session over SSE ends
+        access: _Access | None = None,  # signs the requests; None: they need no token
     ):
         super().__init__(verify=_ssl_context(), proxy=_proxy(spec.url))
-        self._spec, self._gate, self._on_end = spec, gate, on_end
+        self._spec, self._gate, self._on_end, self._access = spec, gate, on_end, access
         self._notes: set[asyncio.Task] = set()  # messages that are being sent in the background
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -273,7 +295,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         if request.method != "POST" and self._spec.sse:
             return await self._listen(request)
         if request.method != "POST":
-            return await _bounded_response(await super().handle_async_request(request), request, self._spec.max_bytes)
+            return await _bounded_response(await self._send(request), request, self._spec.max_bytes)
         if _wants_no_answer(request):
             if len(self._notes) < _NOTES:
                 self._notes.add(task := asyncio.get_running_loop().create_task(self._send_note(request)))
@@ -286,7 +308,13 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         except httpx2.RequestError as error:
             if _request_id(request) is None:
                 raise  # the end of the handshake: the session cannot be opened
-            return _error_response(request, _NO_ANSWER, f"{type(error).__name__}: {error}")
+            code = NO_ACCESS if isinstance(error, AccessError) else _NO_ANSWER
+            return _error_response(request, code, _cause(error))
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        "Send a request, signed if the server asks for that."
+        send = super().handle_async_request
+        return await (self._access(request, send) if self._access else send(request))
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         "Return the bounded response to a message, or the error that replaces it."
@@ -298,12 +326,14 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         else:
             response = await _bounded_response(response, request, self._spec.max_bytes)
             refused = _no_message(response, request)
+        if refused and response.status_code == 401:
+            refused = refused[0], f"{_ASKS_FOR_ACCESS} ({refused[1]})"
         return _error_response(request, *refused) if refused else response
 
     async def _send_note(self, request: httpx2.Request) -> None:
         "Send a message and drop the response."
         with suppress(httpx2.HTTPError, anyio.ClosedResourceError), anyio.move_on_after(_NOTE_SECONDS):
-            response = await super().handle_async_request(request)
+            response = await self._send(request)
             await response.aclose()
 
     async def aclose(self) -> None:
@@ -317,12 +347,13 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     async def _listen(self, request: httpx2.Request) -> httpx2.Response:
         "Return the event stream of a session over SSE; it may be silent while no call waits."
         request.extensions["timeout"]["read"] = None
-        response = await super().handle_async_request(request)
+        response = await self._send(request)
         kind, status = response.headers.get("content-type", "").lower(), response.status_code
         events = response.is_success and kind.startswith(_KINDS[1])
         if not events and not 300 <= status < 400:
             await response.aclose()
-            self._on_end("transport", f"status {status} with {kind or 'nothing'} in place of a stream of events")
+            reason = f"status {status} with {kind or 'nothing'} in place of a stream of events"
+            self._on_end("transport", f"{_ASKS_FOR_ACCESS} ({reason})" if status == 401 else reason)
             return httpx2.Response(status, request=request)
         response = await _bounded_response(response, request, min(self._spec.max_bytes, _SSE_BYTES))
         if events:
@@ -343,7 +374,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         except TimeoutError:
             reason = "the server did not take a message in time"
         except httpx2.RequestError as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = _cause(error)
         if reason:
             self._on_end(fault, reason)
         return httpx2.Response(202, request=request)
@@ -354,7 +385,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         "Send a request again while the server refuses it and there is time."
         refused, until = 0, time.monotonic() + 0.9 * self._spec.timeout
         while True:
-            response = await super().handle_async_request(request)
+            response = await self._send(request)
             if (wait := _refusal_seconds(response, refused)) is None:
                 return response
             await response.aclose()
@@ -375,11 +406,27 @@ def http_client(
     spec: ServerSpec,  # of an HTTP server
     gate: Gate,  # the gate of the server
     on_end: _OnEnd = lambda fault, reason: None,  # called with fault and reason when a session over SSE ends
+    access: _Access | None = None,  # signs the requests; None: they need no token
 ) -> httpx2.AsyncClient:  # for the SDK's `streamable_http_client` or `sse_client`
     "Return an HTTP client that bounds every answer."
     library = logging.getLogger("httpx2")
     if library.level == logging.NOTSET:
         library.setLevel(logging.WARNING)
     timeout = httpx2.Timeout(30.0, read=max(300.0, 2 * spec.timeout))
-    transport = GuardedTransport(spec, gate, on_end)
+    transport = GuardedTransport(spec, gate, on_end, access)
     return httpx2.AsyncClient(transport=transport, headers=spec.headers or None, timeout=timeout)
+
+# %% ../../../nbs/01_client/01_hardening/05_http.ipynb #a7020002
+async def send_once(
+    request: httpx2.Request,  # outside a session, such as one for a token
+    limit: int,  # bytes of the longest body; a longer one is dropped
+) -> httpx2.Response:
+    "Send a request, follow no redirect, and return the response with its bounded body. Raises `httpx2.HTTPError`."
+    transport = httpx2.AsyncHTTPTransport(verify=_ssl_context(), proxy=_proxy(str(request.url)))
+    async with httpx2.AsyncClient(transport=transport) as client:
+        response = await client.send(request, stream=True)
+        body = await _bounded_body(response, limit)
+    kept = {name: value for name, value in response.headers.items() if name in ("content-type", "www-authenticate")}
+    bounded = httpx2.Response(response.status_code, headers=kept, content=body or b"", request=request)
+    bounded.next_request = response.next_request
+    return bounded

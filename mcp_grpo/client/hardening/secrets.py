@@ -246,7 +246,7 @@ def _secrets_in(
     return found
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #f2e6c700
-_REGISTERED: set[str] = set()  # spellings of secrets that were registered by hand
+_REGISTERED: list[str] = []  # spellings of the registered secrets, longest first
 _KNOWN: set[str] = set()  # spellings of the secrets of all servers so far
 _ESCAPES: list[Callable[[str], str]] = [
     lambda text: json.dumps(text)[1:-1],
@@ -299,14 +299,14 @@ def redact(
     value: Any,  # a text or a JSON value
     secrets: list[str],  # longest first
 ) -> Any:  # the same value without secrets
-    "Replace every secret by `[redacted]`."
-    if not secrets:
+    "Replace every secret by `[redacted]`: those given, and those registered so far."
+    if not secrets and not _REGISTERED:
         return value
     text = value if isinstance(value, str) else "\0".join(_texts(value))
-    found = [secret for secret in secrets if secret in text]
+    found = [secret for known in (secrets, _REGISTERED) for secret in known if secret in text]
     if not found:
         return value
-    pattern = re.compile("|".join(map(re.escape, found)))
+    pattern = re.compile("|".join(map(re.escape, longest_first(found))))
     return _rewritten(value, lambda text: pattern.sub("[redacted]", text))
 
 # %% ../../../nbs/01_client/01_hardening/00_secrets.ipynb #5ec4e709
@@ -355,13 +355,17 @@ def _watch_logs() -> None:
 def register_secret(
     value: str,  # at least eight characters: shorter texts occur by chance
 ) -> None:
-    """Redact a value in the answers of all servers, in pools opened from now on. Raises `ValueError` if it has
+    """Redact a value in the answers of all servers and in the log, from now on. Raises `ValueError` if it has
     fewer than eight characters."""
+    global _REGISTERED
     if len(value) < _SECRET_LENGTH:
         raise ValueError(
             "a secret should have at least eight characters; a shorter one would be replaced in ordinary text."
         )
-    _REGISTERED.update(_spellings(value))
+    if value not in _REGISTERED:
+        _REGISTERED = longest_first(_REGISTERED, _spellings(value))  # a new list: other threads may read the old one
+        _KNOWN.update(_REGISTERED)
+        _watch_logs()
 
 
 def _values_of(spec: ServerSpec, environment: dict[str, str]) -> Iterator[_Value]:
@@ -375,6 +379,8 @@ def _values_of(spec: ServerSpec, environment: dict[str, str]) -> Iterator[_Value
     for name, value in zip(["", *arguments], arguments):
         yield "" if " " in name else name, value, False  # --token VALUE
     yield "url", spec.url, False
+    if spec.auth:
+        yield "client_secret", spec.auth.client_secret, True
 
 
 def server_secrets(
