@@ -7,7 +7,8 @@ __all__ = ['CARDS', 'LETTERS', 'COMPOSED', 'invented', 'split_world', 'make_prom
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8add6b86
 import random
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +22,21 @@ class ToolCard:
     "A real tool with the names it may be shown under and the facts it returns."
 
     server: str
-    tool: str
     names: tuple[str, ...]  # shown in training; the first is the real name
     held_out_names: tuple[str, ...]  # shown only in evaluation
     description: str  # a few words
     arguments: tuple[str, ...]  # keys of _ARGUMENT_NAMES: real argument names, in order
-    gives: tuple[str, ...] = ()  # keys of _PHRASES, "symbol" or "post"
-    changes_state: bool = False  # whether a call changes a state of the server
+    gives: tuple[str, ...]  # keys of _PHRASES, "symbol" or "post"
+
+    @property
+    def tool(self) -> str:
+        return self.names[0]
+
+
+def blocks(table: str, size: int) -> Iterator[tuple[str, ...]]:
+    "Yield the lines of a table in blocks of `size`, without indentation."
+    lines = [line.strip() for line in table.strip().splitlines()]
+    yield from zip(*(lines[i::size] for i in range(size)))
 
 
 _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
@@ -41,92 +50,37 @@ _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evalua
 }
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #b352f613
-CARDS = [
-    ToolCard(
-        "polygon",
-        "get_last_trade",
-        ("get_last_trade", "last_trade", "last_price"),
-        ("latest_price", "trade_now"),
-        "last price",
-        ("ticker",),
-        ("price",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_previous_close_agg",
-        ("get_previous_close_agg", "previous_close", "day_before"),
-        ("close_before", "yesterday"),
-        "previous close",
-        ("ticker",),
-        ("previous",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_aggs",
-        ("get_aggs", "daily_bars", "price_history"),
-        ("day_series", "past_prices"),
-        "daily open, high, low, close by date",
-        ("ticker", "from_", "to"),
-        ("close",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_ticker_details",
-        ("get_ticker_details", "ticker_details", "company_details"),
-        ("firm_facts", "about_ticker"),
-        "name, sector, city, employees",
-        ("ticker",),
-        ("city", "sector", "employees"),
-    ),
-    ToolCard(
-        "polygon", "list_ticker_news", ("list_ticker_news", "ticker_news"), ("headlines_of",), "headlines", ("ticker",)
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_get_quote",
-        ("fmp_get_quote", "get_quote", "quote"),
-        ("stock_quote", "market_quote"),
-        "price, change, volume",
-        ("symbol",),
-        ("price", "volume"),
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_get_company_profile",
-        ("fmp_get_company_profile", "company_profile", "profile"),
-        ("firm_profile", "who_runs"),
-        "name, sector, chief executive, city",
-        ("symbol",),
-        ("city", "sector", "ceo"),
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_search_ticker",
-        ("fmp_search_ticker", "search_ticker", "find_symbol"),
-        ("symbol_search", "look_up_name"),
-        "symbol of a company or sector leader",
-        ("query",),
-        ("symbol",),
-    ),
-    ToolCard(
-        "slack",
-        "slack_post_message",
-        ("slack_post_message", "post_message", "send_message"),
-        ("write_to", "say_in"),
-        "post to a channel",
-        ("channel_id", "text"),
-        ("post",),
-        changes_state=True,
-    ),
-    ToolCard(
-        "slack",
-        "slack_get_channel_history",
-        ("slack_get_channel_history", "channel_history", "read_channel"),
-        ("messages_in",),
-        "messages of a channel",
-        ("channel_id",),
-    ),
-]
+_CARDS = """
+polygon: get_last_trade last_trade last_price | latest_price trade_now
+    last price | ticker -> price
+polygon: get_previous_close_agg previous_close day_before | close_before yesterday
+    previous close | ticker -> previous
+polygon: get_aggs daily_bars price_history | day_series past_prices
+    daily open, high, low, close by date | ticker from_ to -> close
+polygon: get_ticker_details ticker_details company_details | firm_facts about_ticker
+    name, sector, city, employees | ticker -> city sector employees
+polygon: list_ticker_news ticker_news | headlines_of
+    headlines | ticker ->
+fmp: fmp_get_quote get_quote quote | stock_quote market_quote
+    price, change, volume | symbol -> price volume
+fmp: fmp_get_company_profile company_profile profile | firm_profile who_runs
+    name, sector, chief executive, city | symbol -> city sector ceo
+fmp: fmp_search_ticker search_ticker find_symbol | symbol_search look_up_name
+    symbol of a company or sector leader | query -> symbol
+slack: slack_post_message post_message send_message | write_to say_in
+    post to a channel | channel_id text -> post
+slack: slack_get_channel_history channel_history read_channel | messages_in
+    messages of a channel | channel_id ->
+"""  # server: names | names in evaluation / description | arguments -> facts
+
+
+def _card(shown: str, about: str) -> ToolCard:
+    server, names, held_out, description, arguments, gives = re.split(r": | \| | ->", f"{shown} | {about}")
+    names, held_out, arguments, gives = (tuple(text.split()) for text in (names, held_out, arguments, gives))
+    return ToolCard(server, names, held_out, description, arguments, gives)
+
+
+CARDS = [_card(*block) for block in blocks(_CARDS, 2)]
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
 _LISTS = ("train", "held_out")
@@ -174,14 +128,8 @@ def _offer(
     while len(set(shown)) < len(card.arguments) or not shown and card.arguments:
         shown = [_shown(_ARGUMENT_NAMES[argument], names, rng) for argument in card.arguments]
     name = _shown((card.names, card.held_out_names), names, rng)
-    return OfferedTool(
-        card.server,
-        card.tool,
-        name,
-        card.description,
-        dict(zip(shown, card.arguments)),
-        changes_state=card.changes_state,
-    )
+    arguments, changes = dict(zip(shown, card.arguments)), "post" in card.gives
+    return OfferedTool(card.server, card.tool, name, card.description, arguments, changes_state=changes)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #e30eb587
 @dataclass
