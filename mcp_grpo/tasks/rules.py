@@ -369,14 +369,14 @@ def _to_channel(make: Maker) -> tuple[str, str]:
     return channel, make.rng.choice(("Post {} to ", "Send {} to ", "Put {} in ")) + channel + "."
 
 
-def _posted(channel: str, text: str) -> dict:
-    "Return the check that the channel holds one new message, which states the text."
+def posted_check(channel: str, *texts: str) -> dict:
+    "Return the check that the channel holds one new message, which states the texts."
     return dict(
         server="slack",
         tool="slack_get_channel_history",
         params=dict(channel_id=channel),
         write_tool="slack_post_message",
-        contains=[text],
+        contains=list(texts),
     )
 
 
@@ -393,7 +393,7 @@ def post(make: Maker) -> Draft:
         dict(kind="state", words=WORDS[fact.kind]),
         {fact.kind: fact.value},
         "complex",
-        _posted(channel, fact.value),
+        posted_check(channel, fact.value),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
@@ -409,15 +409,13 @@ def _unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
     card = cards[kind]
     question, phrase = rng.choice(("What is {}?", "Give {}.", "Tell me {}.")), rng.choice(_PHRASES[kind])
 
-    def draft(fact: Fact, success: dict, refused: bool) -> Draft:
+    def draft(fact: Fact, success: dict, facts: dict[str, str], refused: bool = False) -> Draft:
         text = question.format(phrase.format(who=fact.symbol, day=fact.day))
-        return Draft(
-            text, tools, [(card, fact.params(card), refused)], success, {kind: fact.value} if fact.value else {}
-        )
+        return Draft(text, tools, [(card, fact.params(card), refused)], success | dict(words=WORDS[kind]), facts)
 
-    words = WORDS[kind]
-    return draft(missing, dict(kind="unknown", words=words), not listed), draft(
-        known, dict(kind="answer", values=[known.value], words=words), False
+    return (
+        draft(missing, dict(kind="unknown"), {}, refused=not listed),
+        draft(known, dict(kind="answer", values=[known.value]), {kind: known.value}),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #49df778d
@@ -446,7 +444,7 @@ def say(make: Maker) -> Draft:
         [(cards["post"], dict(channel_id=channel, text=text), False)],
         dict(kind="state"),
         {},
-        state_check=_posted(channel, text),
+        state_check=posted_check(channel, text),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8e2e4a3
@@ -466,10 +464,8 @@ def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") 
         if family == "chain" and "symbol" in card.gives:
             call["any_params"] = True  # many different queries of a search are right
         calls.append(call)
-    answer = (
-        "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
-    )
-    most = COMPLEXITIES[draft.complexity]
+    kind, most = draft.success["kind"], COMPLEXITIES[draft.complexity]
+    answer = {"unknown": "unknown", "state": "done"}.get(kind) or "; ".join(draft.success["values"])
     limits = dict(max_servers=len({tool.server for tool in draft.tools}), max_tools=most)
     return Task(
         task_id=task_id,
@@ -520,33 +516,18 @@ def make_tasks(
     return rng.sample(tasks, len(tasks))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #33f12b03
-_TRAIN_COUNTS = dict(lookup=45, two_lookups=145, chain=158, post=110, unanswerable=24)
-_INVENTED_COUNTS = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerable=12)
-_HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
-_SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
-
-
 def default_tasks(world: World) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "Return the default tasks for training and evaluation."
-    train = make_tasks(world, _TRAIN_COUNTS) + make_tasks(
-        world, _INVENTED_COUNTS, names="invented", source="mcp_grpo/invented"
-    )
-    held_out = make_tasks(world, _HELD_OUT_COUNTS, split="held_out", source="mcp_grpo/heldout")
-    synonyms = make_tasks(
-        world, _SYNONYM_COUNTS, split="held_out", names="held_out", source="mcp_grpo/synonyms", seed=1
-    )
-    return train, held_out + synonyms
+    train = make_tasks(world, dict(lookup=45, two_lookups=145, chain=158, post=110, unanswerable=24))
+    counts = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerable=12)
+    train += make_tasks(world, counts, names="invented", source="mcp_grpo/invented")
+    counts = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
+    held_out = make_tasks(world, counts, split="held_out", source="mcp_grpo/heldout")
+    counts = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
+    held_out += make_tasks(world, counts, split="held_out", names="held_out", source="mcp_grpo/synonyms", seed=1)
+    return train, held_out
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #bad9a114
-_SMALL_TRAIN_COUNTS = dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)
-
-
-_SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2)
-
-
-_SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
-
-
 def first_tasks(
     tasks: list[Task],
     counts: dict[str, int],  # family -> number of tasks; "unanswerable" counts pairs
@@ -569,8 +550,10 @@ def small_tasks(
     "Return the part of the default tasks that ships with the package."
     held_out = [task for task in validation if task.data_source == "mcp_grpo/heldout"]
     synonyms = [task for task in validation if task.data_source == "mcp_grpo/synonyms"]
-    return first_tasks(train, _SMALL_TRAIN_COUNTS), first_tasks(held_out, _SMALL_HELD_OUT_COUNTS) + first_tasks(
-        synonyms, _SMALL_SYNONYM_COUNTS
+    return (
+        first_tasks(train, dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)),
+        first_tasks(held_out, dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2))
+        + first_tasks(synonyms, dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)),
     )
 
 
