@@ -7,13 +7,14 @@ __all__ = ['FAMILIES', 'write_families', 'write_splits']
 
 # %% ../../nbs/05_tasks/09_families.ipynb #2e383992
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from ..servers.world import TRADING_DAYS, Company, World, invented_word
 from ..task import COMPLEXITIES, OfferedTool, Task, TaskError
-from .rules import invented, make_prompt, make_tasks, split_world
+from .rules import blocks, invented, make_prompt, make_tasks, split_world
 from .verify import same_task
 
 # %% ../../nbs/05_tasks/09_families.ipynb #890fac12
@@ -22,12 +23,14 @@ class Tool:
     "A real tool, its shown names and descriptions, and the facts that it returns."
 
     server: str
-    tool: str
-    names: tuple[str, ...]  # the last one is for evaluation
+    names: tuple[str, ...]  # the first one is the real name, the last one is for evaluation
     descriptions: tuple[str, ...]  # the last one is for evaluation
-    arguments: tuple[str, ...] = ()  # real names; keys of _ARGUMENTS
-    gives: frozenset[str] = frozenset()  # keys of KINDS, symbol, url or post
-    changes_state: bool = False
+    arguments: tuple[str, ...]  # real names; keys of _ARGUMENTS
+    gives: frozenset[str]  # keys of KINDS, symbol, url or post
+
+    @property
+    def tool(self) -> str:
+        return self.names[0]
 
 
 _ARGUMENTS = {  # real name -> shown names; the last one is for evaluation
@@ -56,204 +59,86 @@ round cycle event alert plan draft sheet line field box bag pack kit set group t
 count size length width height weight depth speed""".split()  # noqa: E501
 
 # %% ../../nbs/05_tasks/09_families.ipynb #5dd85f32
-_BARS = frozenset("open high low close traded price previous volume month_end".split())
-
-
-_PAGES = frozenset(
-    (
-        "founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol "
-        "mayor people region born birthplace url"
-    ).split()
+_PAGES = (  # facts of pages
+    "founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol mayor "
+    "people region born birthplace"
 )
 
 
-def _tool(
-    server: str,
-    tool: str,
-    names: str,
-    descriptions: str,
-    arguments: str = "",
-    gives: str | frozenset = "",
-    changes_state: bool = False,
-) -> Tool:
-    "Return a tool from texts: names and arguments are separated by spaces, descriptions by bars."
-    found = frozenset(gives.split()) if isinstance(gives, str) else gives
-    return Tool(
-        server,
-        tool,
-        tuple(names.split()),
-        tuple(descriptions.split(" | ")),
-        tuple(arguments.split()),
-        found,
-        changes_state,
-    )
+_TOOLS = f"""
+polygon: get_last_trade last_trade last_price latest_price
+    last price | price of the last trade | what a share cost last
+    ticker -> price
+polygon: get_previous_close_agg previous_close day_before close_before
+    previous close | close of the day before | yesterday's close
+    ticker -> previous
+polygon: get_aggs daily_bars price_history day_series
+    daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day
+    ticker from_ to -> open high low close traded price previous volume month_end
+polygon: get_ticker_details ticker_details company_details firm_facts
+    name, sector, city, employees | facts about a company | where a firm is and how large
+    ticker -> city sector employees
+polygon: list_ticker_news ticker_news headlines_of
+    headlines | news titles of a ticker | what was written about it
+    ticker limit -> close
+polygon: get_market_status market_status is_open
+    whether the market is open | state of the exchange | open or closed
+    ->
+fmp: fmp_get_quote get_quote quote stock_quote
+    price, change, volume | quote of a share | what it costs and trades
+    symbol -> price volume
+fmp: fmp_get_company_profile company_profile profile firm_profile
+    name, sector, chief executive, city | profile of a company | who runs it and where
+    symbol -> city sector ceo
+fmp: fmp_get_income_statement income_statement statements yearly_results
+    revenue, costs, net income by year | the last yearly statements | what was earned and spent
+    symbol limit -> revenue costs income
+fmp: fmp_search_ticker search_ticker find_symbol symbol_search
+    symbol of a company | finds a symbol by name | which symbol a firm has
+    query -> symbol
+fmp: fmp_get_market_gainers market_gainers winners
+    largest gains of the day | the best shares | who rose most
+    ->
+fmp: fmp_get_market_losers market_losers fallers
+    largest losses of the day | the worst shares | who fell most
+    ->
+fmp: fmp_get_stock_news stock_news month_ends
+    closes at the ends of months | headlines by month | how each month ended
+    symbol limit -> month_end close
+tavily: tavily_search web_search search_web look_up
+    searches pages | finds pages by words | looks into the web
+    query -> {_PAGES} url
+tavily: tavily_extract extract_pages read_pages page_text
+    text of pages by address | reads whole pages | what a page says
+    urls -> {_PAGES}
+slack: slack_list_channels list_channels rooms
+    channels | names of channels | which rooms there are
+    ->
+slack: slack_post_message post_message send_message write_to
+    posts to a channel | sends a message | writes into a room
+    channel_id text -> post
+slack: slack_get_channel_history channel_history messages_in
+    messages of a channel | what was posted | reads a room
+    channel_id ->
+slack: slack_get_users list_users members
+    people of the workspace | all users | who is there
+    -> title person_name
+slack: slack_get_user_profile user_profile about_user
+    name and title of a user | profile by user id | who a person is
+    user_id -> title person_name
+python: execute_python run_python python calculate
+    runs Python code | Python, gives what is printed | executes a program
+    code -> computed
+"""  # server: names / descriptions / arguments -> facts
 
 
-TOOLS = {
-    tool.tool: tool
-    for tool in (
-        _tool(
-            "polygon",
-            "get_last_trade",
-            "get_last_trade last_trade last_price latest_price",
-            "last price | price of the last trade | what a share cost last",
-            "ticker",
-            "price",
-        ),
-        _tool(
-            "polygon",
-            "get_previous_close_agg",
-            "get_previous_close_agg previous_close day_before close_before",
-            "previous close | close of the day before | yesterday's close",
-            "ticker",
-            "previous",
-        ),
-        _tool(
-            "polygon",
-            "get_aggs",
-            "get_aggs daily_bars price_history day_series",
-            "daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day",
-            "ticker from_ to",
-            _BARS,
-        ),
-        _tool(
-            "polygon",
-            "get_ticker_details",
-            "get_ticker_details ticker_details company_details firm_facts",
-            "name, sector, city, employees | facts about a company | where a firm is and how large",
-            "ticker",
-            "city sector employees",
-        ),
-        _tool(
-            "polygon",
-            "list_ticker_news",
-            "list_ticker_news ticker_news headlines_of",
-            "headlines | news titles of a ticker | what was written about it",
-            "ticker limit",
-            "close",
-        ),
-        _tool(
-            "polygon",
-            "get_market_status",
-            "get_market_status market_status is_open",
-            "whether the market is open | state of the exchange | open or closed",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_quote",
-            "fmp_get_quote get_quote quote stock_quote",
-            "price, change, volume | quote of a share | what it costs and trades",
-            "symbol",
-            "price volume",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_company_profile",
-            "fmp_get_company_profile company_profile profile firm_profile",
-            "name, sector, chief executive, city | profile of a company | who runs it and where",
-            "symbol",
-            "city sector ceo",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_income_statement",
-            "fmp_get_income_statement income_statement statements yearly_results",
-            "revenue, costs, net income by year | the last yearly statements | what was earned and spent",
-            "symbol limit",
-            "revenue costs income",
-        ),
-        _tool(
-            "fmp",
-            "fmp_search_ticker",
-            "fmp_search_ticker search_ticker find_symbol symbol_search",
-            "symbol of a company | finds a symbol by name | which symbol a firm has",
-            "query",
-            "symbol",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_market_gainers",
-            "fmp_get_market_gainers market_gainers winners",
-            "largest gains of the day | the best shares | who rose most",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_market_losers",
-            "fmp_get_market_losers market_losers fallers",
-            "largest losses of the day | the worst shares | who fell most",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_stock_news",
-            "fmp_get_stock_news stock_news month_ends",
-            "closes at the ends of months | headlines by month | how each month ended",
-            "symbol limit",
-            "month_end close",
-        ),
-        _tool(
-            "tavily",
-            "tavily_search",
-            "tavily_search web_search search_web look_up",
-            "searches pages | finds pages by words | looks into the web",
-            "query",
-            _PAGES,
-        ),
-        _tool(
-            "tavily",
-            "tavily_extract",
-            "tavily_extract extract_pages read_pages page_text",
-            "text of pages by address | reads whole pages | what a page says",
-            "urls",
-            _PAGES - {"url"},
-        ),
-        _tool(
-            "slack",
-            "slack_list_channels",
-            "slack_list_channels list_channels rooms",
-            "channels | names of channels | which rooms there are",
-        ),
-        _tool(
-            "slack",
-            "slack_post_message",
-            "slack_post_message post_message send_message write_to",
-            "posts to a channel | sends a message | writes into a room",
-            "channel_id text",
-            "post",
-            True,
-        ),
-        _tool(
-            "slack",
-            "slack_get_channel_history",
-            "slack_get_channel_history channel_history messages_in",
-            "messages of a channel | what was posted | reads a room",
-            "channel_id",
-        ),
-        _tool(
-            "slack",
-            "slack_get_users",
-            "slack_get_users list_users members",
-            "people of the workspace | all users | who is there",
-            "",
-            "title person_name",
-        ),
-        _tool(
-            "slack",
-            "slack_get_user_profile",
-            "slack_get_user_profile user_profile about_user",
-            "name and title of a user | profile by user id | who a person is",
-            "user_id",
-            "title person_name",
-        ),
-        _tool(
-            "python",
-            "execute_python",
-            "execute_python run_python python calculate",
-            "runs Python code | Python, gives what is printed | executes a program",
-            "code",
-            "computed",
-        ),
-    )
-}
+def _tool(shown: str, descriptions: str, about: str) -> Tool:
+    server, names, arguments, gives = re.split(r": | \| |-> ?", f"{shown} | {about}")
+    names, arguments = tuple(names.split()), tuple(arguments.split())
+    return Tool(server, names, tuple(descriptions.split(" | ")), arguments, frozenset(gives.split()))
+
+
+TOOLS = {tool.tool: tool for tool in [_tool(*block) for block in blocks(_TOOLS, 3)]}
 
 # %% ../../nbs/05_tasks/09_families.ipynb #a1af0bb7
 def _coined(rng: random.Random) -> str:
@@ -271,124 +156,76 @@ class Kind:
     when: str = ""  # day | month | year
 
 
-def _kind(phrases: str, words: str, tools: str, when: str = "") -> Kind:
-    return Kind(tuple(phrases.split(" | ")), tuple(words.split()), tuple(tools.split()), when)
+_KINDS = """
+price: get_last_trade fmp_get_quote
+    the last price of {who} | the latest price of {who} | what {who} last cost
+    last latest current traded cost price $ USD dollars
+previous: get_previous_close_agg
+    the previous close of {who} | the day before's close of {who} | the close before the last of {who}
+    previous close closed day before price $ USD dollars
+open: get_aggs | day
+    the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}
+    open opened opening price $ USD dollars
+high: get_aggs | day
+    the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}
+    high highest top price $ USD dollars
+low: get_aggs | day
+    the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}
+    low lowest bottom price $ USD dollars
+close: get_aggs | day
+    the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}
+    close closed closing price $ USD dollars
+traded: get_aggs | day
+    the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}
+    volume shares traded
+volume: fmp_get_quote
+    the volume of {who} | the traded volume of {who} | how much of {who} was traded last
+    volume traded shares
+city: get_ticker_details fmp_get_company_profile
+    the city of {who} | the home city of {who} | where {who} has its seat
+    city home seat based located
+sector: get_ticker_details fmp_get_company_profile
+    the sector of {who} | the business sector of {who} | what line of business {who} is in
+    sector business line
+employees: get_ticker_details
+    the employees of {who} | the number of employees of {who} | how many people work for {who}
+    employees number people employs work
+ceo: fmp_get_company_profile
+    the chief executive of {who} | the boss of {who} | who runs {who}
+    chief executive CEO boss runs
+revenue: fmp_get_income_statement | year
+    the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}
+    revenue sales USD $
+costs: fmp_get_income_statement | year
+    the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}
+    costs expenses spent USD $
+income: fmp_get_income_statement | year
+    the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}
+    net income result earned USD $
+month_end: fmp_get_stock_news | month
+    the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}
+    end ended month close price $ USD dollars
+founder: tavily_search
+    the founder of {who} | the person who founded {who} | who started {who}
+    founder founded started person
+founded: tavily_search
+    the year in which {who} was founded | the founding year of {who} | when {who} was started
+    founded founding year started
+finance_chief: tavily_search
+    the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}
+    finance chief head CFO
+street: tavily_search
+    the street and number of {who} | the street address of {who} | at which address {who} sits
+    street address number seat
+"""  # kind: tools | day, month or year / phrases / words
 
 
-_MONEY = "price $ USD dollars"
+def _kind(about: str, phrases: str, words: str) -> tuple[str, Kind]:
+    name, tools, *when = re.split(r": | \| ", about)
+    return name, Kind(tuple(phrases.split(" | ")), tuple(words.split()), tuple(tools.split()), *when)
 
 
-KINDS = {
-    "price": _kind(
-        "the last price of {who} | the latest price of {who} | what {who} last cost",
-        f"last latest current traded cost {_MONEY}",
-        "get_last_trade fmp_get_quote",
-    ),
-    "previous": _kind(
-        "the previous close of {who} | the day before's close of {who} | the close before the last of {who}",
-        f"previous close closed day before {_MONEY}",
-        "get_previous_close_agg",
-    ),
-    "open": _kind(
-        "the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}",
-        f"open opened opening {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "high": _kind(
-        "the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}",
-        f"high highest top {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "low": _kind(
-        "the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}",
-        f"low lowest bottom {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "close": _kind(
-        "the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}",
-        f"close closed closing {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "traded": _kind(
-        "the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}",
-        "volume shares traded",
-        "get_aggs",
-        "day",
-    ),
-    "volume": _kind(
-        "the volume of {who} | the traded volume of {who} | how much of {who} was traded last",
-        "volume traded shares",
-        "fmp_get_quote",
-    ),
-    "city": _kind(
-        "the city of {who} | the home city of {who} | where {who} has its seat",
-        "city home seat based located",
-        "get_ticker_details fmp_get_company_profile",
-    ),
-    "sector": _kind(
-        "the sector of {who} | the business sector of {who} | what line of business {who} is in",
-        "sector business line",
-        "get_ticker_details fmp_get_company_profile",
-    ),
-    "employees": _kind(
-        "the employees of {who} | the number of employees of {who} | how many people work for {who}",
-        "employees number people employs work",
-        "get_ticker_details",
-    ),
-    "ceo": _kind(
-        "the chief executive of {who} | the boss of {who} | who runs {who}",
-        "chief executive CEO boss runs",
-        "fmp_get_company_profile",
-    ),
-    "revenue": _kind(
-        "the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}",
-        "revenue sales USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "costs": _kind(
-        "the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}",
-        "costs expenses spent USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "income": _kind(
-        "the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}",
-        "net income result earned USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "month_end": _kind(
-        "the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}",
-        f"end ended month close {_MONEY}",
-        "fmp_get_stock_news",
-        "month",
-    ),
-    "founder": _kind(
-        "the founder of {who} | the person who founded {who} | who started {who}",
-        "founder founded started person",
-        "tavily_search",
-    ),
-    "founded": _kind(
-        "the year in which {who} was founded | the founding year of {who} | when {who} was started",
-        "founded founding year started",
-        "tavily_search",
-    ),
-    "finance_chief": _kind(
-        "the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}",
-        "finance chief head CFO",
-        "tavily_search",
-    ),
-    "street": _kind(
-        "the street and number of {who} | the street address of {who} | at which address {who} sits",
-        "street address number seat",
-        "tavily_search",
-    ),
-}
+KINDS = dict(_kind(*block) for block in blocks(_KINDS, 3))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #98e421bf
 _SEARCH_WORDS = {"founder": "founder", "founded": "founded", "finance_chief": "finance chief", "street": "seat street"}
@@ -575,7 +412,7 @@ class Author:
             self.shown(tool.names),
             description,
             dict(zip(arguments, tool.arguments)),
-            changes_state=tool.changes_state,
+            changes_state="post" in tool.gives,
         )
 
     def tools(self, plan: Plan, given: frozenset[str]) -> list[OfferedTool]:
