@@ -14,7 +14,7 @@ from datetime import date, timedelta
 
 from ..servers.world import TRADING_DAYS, Company, World, invented_word
 from ..task import COMPLEXITIES, OfferedTool, Task, TaskError
-from .rules import blocks, invented, make_prompt, make_tasks, split_world
+from .rules import blocks, invented, make_prompt, make_tasks, posted_check, split_world
 from .verify import same_task
 
 # %% ../../nbs/05_tasks/09_families.ipynb #890fac12
@@ -285,7 +285,7 @@ class Fact:
     kind: str
     company: Company
     when: str
-    value: str
+    value: str  # empty: no tool returns it
     tool: str  # the one that the task needs
 
     def phrase(self, author: "Author", who: str = "") -> str:
@@ -293,7 +293,7 @@ class Fact:
 
     def call(self) -> dict:
         "Return the call of the fact, with its exact arguments or, if these may vary, with the value that it must show."
-        tool, symbol = TOOLS[self.tool], self.company.symbol
+        symbol = self.company.symbol
         given = {
             "ticker": symbol,
             "symbol": symbol,
@@ -302,12 +302,9 @@ class Fact:
             "limit": 11 if self.kind == "month_end" else 5,
             "query": f"{_SEARCH_WORDS.get(self.kind, '')} of {self.company.name}",
         }
-        call = {"server": tool.server, "tool": tool.tool, "params": {name: given[name] for name in tool.arguments}}
-        return (
-            call | {"shows": self.value}
-            if self.tool in ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search")
-            else call
-        )
+        needed = call(self.tool, **{name: given[name] for name in TOOLS[self.tool].arguments})
+        free = ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search")  # arguments may vary
+        return needed | {"shows": self.value} if self.value and self.tool in free else needed
 
 
 def call(tool: str, **params) -> dict:
@@ -326,15 +323,9 @@ class Author:
         names: str | Callable,  # how tools are shown: train | held_out | reworded | invented, or a function of a Random
         rng: random.Random,
     ):
-        self.world, self.split, self.names, self.rng, self.held_out = (
-            world,
-            split_world(world, split),
-            names,
-            rng,
-            split == "held_out",
-        )
+        self.world, self.split, self.names, self.rng = world, split_world(world, split), names, rng
         own = {company.symbol for company in self.split.companies}
-        self.users = [user for i, user in enumerate(world.users) if (i % 3 == 2) == self.held_out]
+        self.users = [user for i, user in enumerate(world.users) if (i % 3 == 2) == (split == "held_out")]
         self.towns = [
             place
             for place in world.places.values()
@@ -374,19 +365,19 @@ class Author:
                 return Fact(kind, about, day, value, self.rng.choice(KINDS[kind].tools))
 
     def ask(self, phrase: str) -> str:
-        return (
-            self.say("What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}.").format(phrase)
-            if phrase.startswith("the ")
-            else self.say("Find out {}.", "Tell me {}.", "I need to know {}.").format(phrase)
-        )
+        wordings = "Find out {}.", "Tell me {}.", "I need to know {}."
+        if phrase.startswith("the "):
+            wordings = "What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}."
+        return self.say(*wordings).format(phrase)
 
     def channel(self) -> str:
         return f"#{self.rng.choice(self.split.channels)}"
 
     def shown(self, options: tuple[str, ...]) -> str:
         "Return the name of a tool or an argument in one task."
-        if callable(self.names) or self.names == "invented":
-            return (_coined if self.names == "invented" else self.names)(self.rng)
+        names = _coined if self.names == "invented" else self.names
+        if callable(names):
+            return names(self.rng)
         return options[-1] if self.names in ("held_out", "reworded") else self.rng.choice(options[:-1])
 
     def shared_names(self) -> dict[str, str]:
@@ -394,10 +385,9 @@ class Author:
         tasks, and for names from lists, return no names."""
         if self.names in NAMES or self.rng.random() < 0.5:
             return {}
-        while len(set((names := {name: self.shown(options) for name, options in _ARGUMENTS.items()}).values())) < len(
-            names
-        ):
-            pass
+        names: dict[str, str] = {}
+        while len(set(names.values())) < len(_ARGUMENTS):
+            names = {name: self.shown(options) for name, options in _ARGUMENTS.items()}
         return names
 
     def offer(self, tool: Tool, shared: dict[str, str]) -> OfferedTool:
@@ -963,20 +953,15 @@ def _unknown(plan: Plan, calls: list[dict], question: str) -> Plan:
     return Plan(question, calls, None, {}, plan.words)
 
 
-def _without_value(calls: list[dict]) -> list[dict]:
-    "Return the same calls, of which the last one shows no value."
-    return [*calls[:-1], {name: part for name, part in calls[-1].items() if name != "shows"}]
-
-
 @family
 def no_such_year(author):
     "Ask for a figure of a year without a financial statement."
     fact, ask = author.fact("revenue costs income"), author.say("What is {}?", "Give {}.", "Tell me {}.")
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     other = author.company(fact.company)
-    year = str(author.rng.choice([2012, 2013, 2014, 2015, 2016, 2017, 2018, 2019]))
+    year = str(author.rng.choice(range(2012, 2020)))
     missing = Fact(fact.kind, other, year, "", fact.tool)
-    return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
+    return _unknown(known, [missing.call()], ask.format(missing.phrase(author))), known
 
 
 @family
@@ -988,7 +973,7 @@ def closed_day(author):
     while day.weekday() < 5:
         day += timedelta(days=1)
     missing = Fact(fact.kind, author.company(fact.company), str(day), "", fact.tool)
-    return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
+    return _unknown(known, [missing.call()], ask.format(missing.phrase(author))), known
 
 
 @family
@@ -1058,22 +1043,11 @@ def _task(
             OfferedTool(**vars(tool) | {"fails_first": 1}) if tool.tool == plan.fails_first else tool for tool in tools
         ]
     kind = "state" if plan.channel else "unknown" if plan.values is None else "answer"
-    success = (
-        {"kind": kind, "words": list(plan.words), "evidence": True}
-        | ({"values": plan.values} if kind == "answer" else {})
-        | ({"tolerance": plan.tolerance} if plan.tolerance else {})
-    )
-    check = (
-        {
-            "server": "slack",
-            "tool": "slack_get_channel_history",
-            "params": {"channel_id": plan.channel},
-            "write_tool": "slack_post_message",
-            "contains": list(plan.contains),
-        }
-        if plan.channel
-        else None
-    )
+    success = {"kind": kind, "words": list(plan.words), "evidence": True}
+    if kind == "answer":
+        success["values"] = plan.values
+    if plan.tolerance:
+        success["tolerance"] = plan.tolerance
     complexity = "simple" if len(calls) < 2 else "moderate" if len(calls) < 4 else "complex"
     most = max(COMPLEXITIES[complexity], len(calls) + 3)
     answer = {"unknown": "unknown", "state": "done"}.get(kind) or "; ".join(plan.values)
@@ -1088,7 +1062,7 @@ def _task(
         limits={"max_servers": len({tool.server for tool in tools}), "max_tools": len(tools)},
         final_reference={"answer_text": answer, "facts": plan.facts},
         tools=tools,
-        state_check=check,
+        state_check=posted_check(plan.channel, *plan.contains) if plan.channel else None,
         data_source=source,
         pair=pair,
     )
@@ -1119,16 +1093,7 @@ def write_families(
                 )
             plans = FAMILIES[family](author)
             plans = plans if isinstance(plans, tuple) else (plans,)
-            given = frozenset(
-                sum(
-                    (
-                        tuple(_GIVEN.get(call["tool"], TOOLS[call["tool"]].gives))
-                        for plan in plans
-                        for call in plan.calls
-                    ),
-                    (),
-                )
-            )
+            given = frozenset().union(*(TOOLS[call["tool"]].gives for plan in plans for call in plan.calls))
             stem = f"{source.split('/')[-1]}-{family}-{made:04d}"
             pair, state = (stem, rng.getstate()) if len(plans) > 1 else ("", None)
             drafts = []
@@ -1183,6 +1148,3 @@ def write_splits(
 
 
 _RULES = ("lookup", "two_lookups", "chain", "post", "unanswerable")  # the families of `tasks.rules`
-
-
-_GIVEN = {"fmp_search_ticker": ("symbol",), "slack_post_message": ("post",), "execute_python": ("computed",)}
