@@ -479,18 +479,17 @@ def two_days(author):
     return _values(author, [first, second])
 
 
+def _titles(users: list[dict], question: str) -> Plan:
+    "Return a plan that asks for the job titles of two people."
+    calls, titles = [call("slack_get_user_profile", user_id=user["id"]) for user in users], [u["title"] for u in users]
+    return Plan(question, calls, titles, dict(zip(("first", "second"), titles)), ("title", "user"))
+
+
 @family
 def two_titles(author):
     "Ask for the job titles of two people in the workspace."
-    first, second = author.rng.sample(author.users, 2)
-    question = author.ask(f"the title of {first['id']} and the title of {second['id']}")
-    return Plan(
-        question,
-        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
-        [first["title"], second["title"]],
-        {"first": first["title"], "second": second["title"]},
-        ("title", "user"),
-    )
+    users = author.rng.sample(author.users, 2)
+    return _titles(users, author.ask(f"the title of {users[0]['id']} and the title of {users[1]['id']}"))
 
 
 @family
@@ -499,17 +498,13 @@ def compare(author):
     first = author.fact("previous volume employees close revenue")
     second = author.fact(first.kind, author.company(first.company), first.when)
     higher = max(first, second, key=lambda fact: float(fact.value))
-    about = (
-        KINDS[first.kind].phrases[0].format(who=f"{first.company.symbol} or {second.company.symbol}", when=first.when)
+    both = f"{first.company.symbol} or {second.company.symbol}"
+    question = f"Which is higher, {KINDS[first.kind].phrases[0].format(who=both, when=first.when)}? " + author.say(
+        "Give its symbol, then both values in this order.",
+        "Answer with the symbol and then the two values.",
+        "Symbol first, then both figures as named.",
     )
-    plan = _values(
-        author,
-        [first, second],
-        (
-            f"Which is higher, {about}? "
-            f"{author.say('Give its symbol, then both values in this order.', 'Answer with the symbol and then the two values.', 'Symbol first, then both figures as named.')}"  # noqa: E501
-        ),
-    )
+    plan = _values(author, [first, second], question)
     plan.values = [higher.company.symbol, first.value, second.value]
     return plan
 
@@ -524,13 +519,17 @@ def _symbol(company: Company) -> dict:
     return call("fmp_search_ticker", query=company.name, shows=company.symbol)
 
 
+def _found(plan: Plan, company: Company) -> Plan:
+    "Return the plan with a first call that finds the company's symbol."
+    plan.calls.insert(0, _symbol(company))
+    plan.facts["symbol"] = company.symbol
+    return plan
+
+
 def _named(author: Author, kinds: str) -> Plan:
     "Return a plan that asks for a fact of a company by its name."
     fact = author.fact(kinds)
-    plan = _values(author, [fact], author.ask(fact.phrase(author, fact.company.name)))
-    plan.calls.insert(0, _symbol(fact.company))
-    plan.facts["symbol"] = fact.company.symbol
-    return plan
+    return _found(_values(author, [fact], author.ask(fact.phrase(author, fact.company.name))), fact.company)
 
 
 @family
@@ -627,32 +626,23 @@ def town_page(author):
 _ROUNDED = 1e-3  # absolute tolerance of a computed number
 
 
-def _computed(
-    author: Author, facts: list[Fact], expression: str, question: str, what: str, before: list[dict] | None = None
-) -> Plan | None:
+def _computed(author: Author, facts: list[Fact], expression: str, question: str, what: str) -> Plan | None:
     "Return a plan whose answer is computed from facts; None if the value is too small for two decimals."
     numbers = [float(fact.value) for fact in facts]
     written = expression.format(*(fact.value for fact in facts))
-    value = eval(
-        expression.format(*numbers), {"__builtins__": {}}, {"sum": sum}
-    )  # both the expression and the numbers are this module's own
+    value = eval(expression.format(*numbers), {"__builtins__": {}})  # expression and numbers are this module's own
     if abs(value) < 10:
         return None
     value = f"{value:.2f}"
-    calls = [
-        *(before or []),
-        *(fact.call() for fact in facts),
-        call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_ROUNDED),
-    ]
+    program = call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_ROUNDED)
     text = question + author.say(
         " Compute it with Python and round to two decimals.",
         " Use Python, and give two decimals.",
         " Let Python do the arithmetic; two decimals.",
     )
     named = {f"{fact.kind} {i}": fact.value for i, fact in enumerate(facts, 1)}
-    return Plan(
-        text, calls, [value], named, ("$", "USD", *what.split(), "computed", "rounded", "Python"), tolerance=_ROUNDED
-    )
+    words = ("$", "USD", *what.split(), "computed", "rounded", "Python")
+    return Plan(text, [*(fact.call() for fact in facts), program], [value], named, words, tolerance=_ROUNDED)
 
 
 def _try(make: Callable[[], Plan | None]) -> Plan:
@@ -685,17 +675,12 @@ def total(author):
     def make():
         first = author.fact("price previous employees volume")
         second = author.fact(first.kind, author.company(first.company))
-        third = author.fact(first.kind, author.company(first.company, second.company))
+        facts = [first, second, author.fact(first.kind, author.company(first.company, second.company))]
         question = author.say(
             "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
         )
-        return _computed(
-            author,
-            [first, second, third],
-            "{} + {} + {}",
-            question.format(first.phrase(author), second.phrase(author), third.phrase(author)),
-            "sum total together",
-        )
+        question = question.format(*(fact.phrase(author) for fact in facts))
+        return _computed(author, facts, "{} + {} + {}", question, "sum total together")
 
     return _try(make)
 
@@ -704,7 +689,7 @@ def total(author):
 def average_close(author):
     "Ask for the mean closing price of five days, from one call."
     company, start = author.company(), author.rng.randrange(len(TRADING_DAYS) - 5)
-    days = [day for day in TRADING_DAYS[start : start + 5]]
+    days = TRADING_DAYS[start : start + 5]
     closes = [bar.close for bar in author.world.bars(company.symbol) if bar.day in days]
     value = f"{sum(closes) / 5:.2f}"
     question = author.say(
@@ -739,13 +724,8 @@ def margin(author):
             "Give the costs of {} in {} as a percentage of its revenue.",
             "Of what {} took in during {}, how many per cent went into costs?",
         ).format(costs.company.symbol, costs.when)
-        plan = _computed(
-            author,
-            [costs, revenue],
-            "100 * {} / {}",
-            question + " Write a plain number.",
-            "per cent percent share costs",
-        )
+        question += " Write a plain number."
+        plan = _computed(author, [costs, revenue], "100 * {} / {}", question, "per cent percent share costs")
         if plan:
             del plan.calls[1]  # one statement holds both
         return plan
@@ -766,13 +746,9 @@ def growth(author):
             "Give the growth of the revenue of {} from {} to {} in per cent.",
             "How did the sales of {} develop from {} to {}, in per cent?",
         ).format(before.company.symbol, early, late)
-        plan = _computed(
-            author,
-            [after, before],
-            "100 * ({} - {}) / {2}".replace("{2}", before.value),
-            question + " Write a plain number.",
-            "per cent percent growth change revenue",
-        )
+        question += " Write a plain number."
+        what = "per cent percent growth change revenue"
+        plan = _computed(author, [after, before], "100 * ({0} - {1}) / {1}", question, what)
         if plan:
             del plan.calls[1]
         return plan
@@ -780,32 +756,26 @@ def growth(author):
     return _try(make)
 
 
-@family
-def holding(author):
-    "Ask for the value of a number of shares."
+def _holding(author: Author, named: bool) -> Plan:
+    "Return a plan that asks for the value of a number of shares of a company, by its symbol or its name."
     count, fact = author.rng.randrange(12, 400), author.fact("price previous")
     question = author.say(
         "What are {} shares worth at {}?",
         "Give the value of {} shares at {}.",
         "Somebody holds {} shares; how much is that at {}?",
-    ).format(count, fact.phrase(author))
-    return _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares"))
+    ).format(count, fact.phrase(author, fact.company.name if named else ""))
+    plan = _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares"))
+    return _found(plan, fact.company) if named else plan
+
+
+@family
+def holding(author):
+    return _holding(author, named=False)
 
 
 @family
 def named_holding(author):
-    "Ask for the value of a number of shares of a company by its name."
-    count, fact = author.rng.randrange(12, 400), author.fact("price previous")
-    question = author.say(
-        "What are {} shares worth at {}?",
-        "Give the value of {} shares at {}.",
-        "Somebody holds {} shares; how much is that at {}?",
-    ).format(count, fact.phrase(author, fact.company.name))
-    plan = _try(
-        lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares", [_symbol(fact.company)])
-    )
-    plan.facts["symbol"] = fact.company.symbol
-    return plan
+    return _holding(author, named=True)
 
 # %% ../../nbs/05_tasks/09_families.ipynb #86589c5e
 def _posted(author: Author, plan: Plan, what: str) -> Plan:
@@ -829,11 +799,8 @@ def post_two(author):
 @family
 def post_named(author):
     "Ask to post a fact of a company by its name."
-    plan, fact = None, author.fact("price previous employees ceo revenue")
-    plan = _values(author, [fact])
-    plan.calls.insert(0, _symbol(fact.company))
-    plan.facts["symbol"] = fact.company.symbol
-    return _posted(author, plan, fact.phrase(author, fact.company.name))
+    fact = author.fact("price previous employees ceo revenue")
+    return _posted(author, _found(_values(author, [fact]), fact.company), fact.phrase(author, fact.company.name))
 
 
 @family
@@ -841,6 +808,9 @@ def post_page(author):
     "Ask to post a fact of a page."
     fact = author.fact("founder founded finance_chief street")
     return _posted(author, _values(author, [fact]), fact.phrase(author, fact.company.name))
+
+
+_SUM = "the sum of {} and {}, computed with Python and rounded to two decimals,"
 
 
 @family
@@ -851,14 +821,7 @@ def post_computed(author):
         first = author.fact("price previous employees")
         second = author.fact(first.kind, author.company(first.company))
         plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
-        return plan and _posted(
-            author,
-            plan,
-            (
-                f"the sum of {first.phrase(author)} and {second.phrase(author)}, computed with Python and rounded to "
-                "two decimals,"
-            ),
-        )
+        return plan and _posted(author, plan, _SUM.format(first.phrase(author), second.phrase(author)))
 
     return _try(make)
 
@@ -870,49 +833,34 @@ def portfolio_post(author):
     def make():
         first = author.fact("price")
         second = author.fact("price", author.company(first.company))
-        plan = _computed(
-            author,
-            [first, second],
-            "{} + {}",
-            "",
-            "sum total together",
-            [_symbol(first.company), _symbol(second.company)],
-        )
+        plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
         if plan is None:
             return None
+        plan.calls[:0] = [_symbol(first.company), _symbol(second.company)]
         plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
-        return _posted(
-            author,
-            plan,
-            (
-                f"the sum of {first.phrase(author, first.company.name)} and "
-                f"{second.phrase(author, second.company.name)}, computed with Python and rounded to two decimals,"
-            ),
-        )
+        phrases = [fact.phrase(author, fact.company.name) for fact in (first, second)]
+        return _posted(author, plan, _SUM.format(*phrases))
 
     return _try(make)
 
 # %% ../../nbs/05_tasks/09_families.ipynb #97783db0
-def _again(plan: Plan, i: int) -> Plan:
+def _again(plan: Plan) -> Plan:
     "Return the plan with a tool that refuses its first call."
-    plan.fails_first = plan.calls[i]["tool"]
-    failed = {name: part for name, part in plan.calls[i].items() if name not in ("shows", "tolerance")} | {
-        "expect_error": True
-    }
-    plan.calls.insert(i, failed)
+    plan.fails_first = plan.calls[0]["tool"]
+    plan.calls.insert(0, plan.calls[0] | {"expect_error": True})
     return plan
 
 
 @family
 def retry(author):
-    return _again(_values(author, [author.fact("price previous employees ceo volume")]), 0)
+    return _again(_values(author, [author.fact("price previous employees ceo volume")]))
 
 
 @family
 def retry_post(author):
     "Ask to post a value of a tool that refuses its first call."
     fact = author.fact("price previous employees ceo")
-    return _posted(author, _again(_values(author, [fact]), 0), fact.phrase(author))
+    return _posted(author, _again(_values(author, [fact])), fact.phrase(author))
 
 
 @family
@@ -948,6 +896,9 @@ def other_channel(author):
     return plan
 
 # %% ../../nbs/05_tasks/09_families.ipynb #75022afc
+_ORDERS = ("What is {}?", "Give {}.", "Tell me {}.")
+
+
 def _unknown(plan: Plan, calls: list[dict], question: str) -> Plan:
     "Return the unanswerable twin of a plan."
     return Plan(question, calls, None, {}, plan.words)
@@ -956,7 +907,7 @@ def _unknown(plan: Plan, calls: list[dict], question: str) -> Plan:
 @family
 def no_such_year(author):
     "Ask for a figure of a year without a financial statement."
-    fact, ask = author.fact("revenue costs income"), author.say("What is {}?", "Give {}.", "Tell me {}.")
+    fact, ask = author.fact("revenue costs income"), author.say(*_ORDERS)
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     other = author.company(fact.company)
     year = str(author.rng.choice(range(2012, 2020)))
@@ -967,7 +918,7 @@ def no_such_year(author):
 @family
 def closed_day(author):
     "Ask for a price on a day on which the exchange was closed."
-    fact, ask = author.fact("close open high low"), author.say("What is {}?", "Give {}.", "Tell me {}.")
+    fact, ask = author.fact("close open high low"), author.say(*_ORDERS)
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     day = date.fromisoformat(author.rng.choice(author.split.days))
     while day.weekday() < 5:
@@ -979,21 +930,12 @@ def closed_day(author):
 @family
 def no_such_person(author):
     "Ask for the job titles of two people, one of whom is not in the workspace."
-    first, second = author.rng.sample(author.users, 2)
-    stranger, ask = f"U{author.rng.randrange(300, 999)}", author.say("What is {}?", "Give {}.", "Tell me {}.")
-
-    def plan(ids):
-        return ask.format(f"the title of {ids[0]} and the title of {ids[1]}")
-
-    known = Plan(
-        plan([first["id"], second["id"]]),
-        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
-        [first["title"], second["title"]],
-        {"first": first["title"], "second": second["title"]},
-        ("title", "user"),
-    )
+    users = author.rng.sample(author.users, 2)
+    stranger, question = f"U{author.rng.randrange(300, 999)}", author.say(*_ORDERS)
+    question = question.format(f"the title of {users[0]['id']} and the title of {{}}")
+    known = _titles(users, question.format(users[1]["id"]))
     calls = [known.calls[0], call("slack_get_user_profile", user_id=stranger, expect_error=True)]
-    return _unknown(known, calls, plan([first["id"], stranger])), known
+    return _unknown(known, calls, question.format(stranger)), known
 
 
 @family
@@ -1003,20 +945,19 @@ def vacant_post(author):
     first, second = author.fact("ceo"), author.fact("ceo")
     if first.company == second.company:
         return vacant_post(author)
-    ask, phrase = author.say("What is {}?", "Give {}.", "Tell me {}."), author.say(*KINDS["ceo"].phrases)
+    ask, phrase = author.say(*_ORDERS), author.say(*KINDS["ceo"].phrases)
 
     def question(*companies):
         return ask.format(" and ".join(phrase.format(who=company.name) for company in companies))
 
     missing = Fact("ceo", vacant, "", "", first.tool)
     found = [_symbol(first.company), first.call()]
-    words = KINDS["ceo"].words
     known = Plan(
         question(first.company, second.company),
         [*found, _symbol(second.company), second.call()],
         [first.value, second.value],
         {"first": first.value, "second": second.value},
-        words,
+        KINDS["ceo"].words,
     )
     return _unknown(known, [*found, _symbol(vacant), missing.call()], question(first.company, vacant)), known
 
@@ -1025,7 +966,7 @@ def vacant_post(author):
 def no_such_company(author):
     "Ask for a fact of a company that no page is about."
     fact = author.fact("founder founded finance_chief street")
-    ask, phrase = author.say("What is {}?", "Give {}.", "Tell me {}."), author.say(*KINDS[fact.kind].phrases)
+    ask, phrase = author.say(*_ORDERS), author.say(*KINDS[fact.kind].phrases)
     known = _values(author, [fact], ask.format(phrase.format(who=fact.company.name)))
     name = f"{invented_word(author.rng, 3)}{invented_word(author.rng, 1).lower()} {fact.company.name.split()[-1]}"
     search = call("tavily_search", query=f"{_SEARCH_WORDS[fact.kind]} of {name}", any_params=True)
