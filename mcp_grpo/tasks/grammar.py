@@ -1480,32 +1480,38 @@ class Grammar:
         self.spoken = spoken.lower()  # descriptions and names of the tools: a field that they mention may exist
 
     def ask(
-        self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str
+        self,
+        kind: str,
+        forms: tuple[str, ...],  # the wordings to draw from
+        phrase: Phrase | Group,
+        values: Iterable,  # the answer
+        path: str | None,  # of the field that it asks for; None: it asks for the things themselves
+        **parts: str,  # what fills the slots of the wording
     ) -> Question:
         "Return a question in one of the wordings."
-        number = self.pick(forms, parts)
-        text = worded(forms[number], **parts)
+        return self.question(kind, self.pick(forms, parts), phrase, values, path, **parts)
+
+    def question(
+        self, kind: str, form: str, phrase: Phrase | Group, values: Iterable, path: str | None, **parts: str
+    ) -> Question:
+        "Return the question in the given wording."
+        about = phrase.reader.gives if path is None else f"{phrase.reader.gives}.{path}"
         return Question(
             kind,
-            text,
-            f"{kind}: {forms[number]}",
+            worded(form, **parts),
+            f"{kind}: {form}",
             phrase.steps,
             f"{kind}:{'>'.join(step.tool for step in phrase.steps)}:{about}",
             tuple(values),
+            any_order=kind == "list",
             stated=phrase.stated,
             earlier=phrase.earlier,
         )
 
-    def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> int:
-        "Return the index of a wording that fits the names: one with a possessive only for a short name."
-        fitting = [
-            i
-            for i, form in enumerate(forms)
-            if not (
-                "{s}" in form and not _simple(parts.get("x", "")) or "{o_s}" in form and not _simple(parts.get("o", ""))
-            )
-        ]
-        return self.rng.choice(fitting)
+    def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> str:
+        "Return a wording that fits the names: one with a possessive only for a short name."
+        x, o = _simple(parts.get("x", "")), _simple(parts.get("o", ""))
+        return self.rng.choice([form for form in forms if (x or "{s}" not in form) and (o or "{o_s}" not in form)])
 
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that a question can ask for: neither stated nor shown by an earlier call."
@@ -1560,55 +1566,26 @@ class Grammar:
 
         if numbers := self.numbers(phrase):
             field = self.rng.choice(numbers)
-            yield self.ask(
-                "field",
-                _FIELD,
-                phrase,
-                [phrase.record[field.path]],
-                f"{thing.noun}.{field.path}",
-                f=f"{field.refers or thing.noun} number",
-                **said(),
-            )
+            number = f"{field.refers or thing.noun} number"
+            yield self.ask("field", _FIELD, phrase, [phrase.record[field.path]], field.path, f=number, **said())
         if not fields:
             return
 
         for field in self.rng.sample(fields, min(len(fields), 3)):
-            if phrase.plain:
-                written = _is_file(thing) and field.label != "size"
-                yield self.ask(
-                    "field",
-                    _WRITTEN if written else _COMPUTED if _of_numbers(phrase) else _PLAIN,
-                    phrase,
-                    [phrase.record[field.path]],
-                    f"{thing.noun}.{field.path}",
-                    f=said_as(field),
-                    **(said() | ({"x": phrase.stated[0]} if written else {})),
-                )
-            else:
-                yield self.ask(
-                    "field",
-                    field_forms(field, thing),
-                    phrase,
-                    [phrase.record[field.path]],
-                    f"{thing.noun}.{field.path}",
-                    f=said_as(field),
-                    **said(),
-                )
+            forms, parts = field_forms(field, thing), said()
+            if phrase.plain and forms is _WRITTEN:
+                parts["x"] = phrase.stated[0]
+            elif phrase.plain:
+                forms = _COMPUTED if _of_numbers(phrase) else _PLAIN
+            value = phrase.record[field.path]
+            yield self.ask("field", forms, phrase, [value], field.path, f=said_as(field), **parts)
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
-            yield self.ask(
-                "fields",
-                _FIELDS,
-                phrase,
-                [phrase.record[f.path], phrase.record[g.path]],
-                f"{thing.noun}.{f.path}+{g.path}",
-                f=said_as(f),
-                g=said_as(g),
-                **said(),
-            )
+            values, both = [phrase.record[f.path], phrase.record[g.path]], f"{f.path}+{g.path}"
+            yield self.ask("fields", _FIELDS, phrase, values, both, f=said_as(f), g=said_as(g), **said())
         yield from self.whether(phrase, thing, said)
         absent = [
             label
@@ -1617,25 +1594,11 @@ class Grammar:
             and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)
         ]
         if absent and fields and phrase.reader.items is None:  # a list may leave out fields
-            twin, label = self.rng.choice(fields), self.rng.choice(absent)
-            x = self.rng.choice(phrase.texts)
-            number = self.pick(_FIELD, {"x": x})
-            pair = f"{thing.noun} {x} {label}"
-            about = f"{thing.noun}.{twin.path}"
-            tools = ">".join(step.tool for step in phrase.steps)
-            for unknown, f, values in ((False, said_as(twin), (phrase.record[twin.path],)), (True, label, ())):
-                yield Question(
-                    "unknown",
-                    worded(_FIELD[number], x=x, s=_possessive(x), f=f),
-                    f"unknown: {_FIELD[number]}",
-                    phrase.steps,
-                    f"unknown:{tools}:{about}",
-                    values,
-                    stated=phrase.stated,
-                    unknown=unknown,
-                    pair=pair,
-                    earlier=phrase.earlier,
-                )
+            twin, label, parts = self.rng.choice(fields), self.rng.choice(absent), said()
+            form, pair = self.pick(_FIELD, parts), f"{thing.noun} {parts['x']} {label}"
+            for unknown, f, values in ((False, said_as(twin), [phrase.record[twin.path]]), (True, label, [])):
+                question = self.question("unknown", form, phrase, values, twin.path, f=f, **parts)
+                yield replace(question, unknown=unknown, pair=pair)
 
     def of_relations(self, phrase: Phrase) -> Iterator[Question]:
         "Yield questions about a thing's relations: who manages the Tulip Fair, which events Bo Kral works on."
@@ -1648,18 +1611,17 @@ class Grammar:
             who = "who" if is_somebody(kind) else f"which {plural(kind) if several else kind}"
             one, many = verb_forms(verb)
             first, _, rest = one.partition(" ")
-            question = self.ask(
+            yield self.ask(
                 "list" if several else "field",
                 _DOES_WHAT if subject else _WHO_DOES,
                 phrase,
                 others,
-                f"{phrase.reader.gives}.{verb} {'>' if subject else '<'}",
+                f"{verb} {'>' if subject else '<'}",
                 x=x,
                 who=who,
                 v=one if subject or not several or who == "who" else many,
                 d=f"is {x} {rest}" if first == "is" else f"does {x} {many}",
             )
-            yield replace(question, any_order=several)
 
     def whether(self, phrase: Phrase, thing: Thing, said: Callable[[], dict]) -> Iterator[Question]:
         "Yield questions whose answer is yes or no."
@@ -1668,15 +1630,8 @@ class Grammar:
             if self.phrases.types and field.label in ("kind", "type"):
                 continue
             if field.kind == "flag" and isinstance(value, bool):
-                yield self.ask(
-                    "whether",
-                    _WHETHER_IT_IS,
-                    phrase,
-                    ["yes" if value else "no"],
-                    f"{thing.noun}.{field.path}",
-                    v=field.label,
-                    **said(),
-                )
+                answer = ["yes" if value else "no"]
+                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, v=field.label, **said())
             if (
                 field.kind == "category"
                 and isinstance(value, str)
@@ -1699,17 +1654,9 @@ class Grammar:
                 if asked.casefold() in ("yes", "no", "true", "false"):
                     continue  # no question should read: is it yes?
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
-                forms = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER
-                yield self.ask(
-                    "whether",
-                    forms,
-                    phrase,
-                    ["yes" if asked == value else "no"],
-                    f"{thing.noun}.{field.path}",
-                    f=field.label,
-                    v=asked.replace("_", " "),
-                    **said(),
-                )
+                forms, answer = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER, "yes" if asked == value else "no"
+                parts = {"f": field.label, "v": asked.replace("_", " "), **said()}
+                yield self.ask("whether", forms, phrase, [answer], field.path, **parts)
 
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
@@ -1735,7 +1682,8 @@ class Grammar:
             yield from self.of_place(group, thing)
             return
         parts = {"n": thing.plural, "o": owner, "o_s": _possessive(owner), "g": self.rng.choice(group.texts)}
-        yield self.ask("count", _COUNT if owner else COUNT_ALL, group, [n], thing.noun, **parts)
+        how_many, which = (_COUNT, _LIST) if owner else (COUNT_ALL, _LIST_ALL)
+        yield self.ask("count", how_many, group, [n], None, **parts)
         for field in thing.fields:
             if field.kind != "category" or n < 3:
                 continue
@@ -1749,33 +1697,11 @@ class Grammar:
                     _belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
                 ),
             }
-            yield self.ask(
-                "count", _COUNT if owner else COUNT_ALL, group, [len(chosen)], f"{thing.noun}.{field.path}", **told
-            )
+            yield self.ask("count", how_many, group, [len(chosen)], field.path, **told)
             if names and 2 <= len(chosen) <= 5:
-                yield replace(
-                    self.ask(
-                        "list",
-                        _LIST if owner else _LIST_ALL,
-                        group,
-                        [record[names.path] for record in chosen],
-                        f"{thing.noun}.{field.path}",
-                        **told,
-                    ),
-                    any_order=True,
-                )
+                yield self.ask("list", which, group, [record[names.path] for record in chosen], field.path, **told)
         if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
-            yield replace(
-                self.ask(
-                    "list",
-                    _LIST if owner else _LIST_ALL,
-                    group,
-                    [record[names.path] for record in group.records],
-                    thing.noun,
-                    **parts,
-                ),
-                any_order=True,
-            )
+            yield self.ask("list", which, group, [record[names.path] for record in group.records], None, **parts)
         if names and 2 <= n <= 20:
             yield from self.extremes(group, thing, names, parts)
 
@@ -1800,32 +1726,15 @@ class Grammar:
         how_many, which = _IN_PLACE, _LIST_IN_PLACE
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
-        yield self.ask("count", how_many, group, [len(group.records)], thing.noun, n=n, x=x)
+        yield self.ask("count", how_many, group, [len(group.records)], None, n=n, x=x)
         for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
             if re.fullmatch(r"[a-z]{3,12}", value):
-                yield self.ask(
-                    "count",
-                    _IN_PLACE,
-                    group,
-                    [times],
-                    f"{thing.noun}.{kinds.path}",
-                    n=plural({"dir": "folder"}.get(value, value)),
-                    x=x,
-                )
+                counted = plural({"dir": "folder"}.get(value, value))
+                yield self.ask("count", _IN_PLACE, group, [times], kinds.path, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
-            yield replace(
-                self.ask(
-                    "list",
-                    which,
-                    group,
-                    [record[names.path] for record in group.records if names.path in record],
-                    thing.noun,
-                    n=n,
-                    x=x,
-                ),
-                any_order=True,
-            )
+            values = [record[names.path] for record in group.records if names.path in record]
+            yield self.ask("list", which, group, values, None, n=n, x=x)
 
     def extremes(self, group: Group, thing: Thing, names: Field, parts: dict) -> Iterator[Question]:
         "Yield questions for the item of a list with the largest or the smallest value of a field."
@@ -1841,43 +1750,24 @@ class Grammar:
                 continue
             if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"):
                 continue  # an item counts as newest by its first date
-            for best, kinds in (
-                (
-                    max,
-                    ("is the youngest",)
-                    if _is_birth(field)
-                    else ("is the newest", "is the most recent", "came last")
-                    if field.kind == "date"
-                    else (f"has the {most_of(field.label)[0]} {field.label}",),
-                ),
-                (
-                    min,
-                    ("is the oldest",)
-                    if _is_birth(field)
-                    else ("is the oldest", "came first", "is the earliest")
-                    if field.kind == "date"
-                    else (f"has the {most_of(field.label)[1]} {field.label}",),
-                ),
-            ):
-                record = best(group.records, key=lambda record: record[field.path])
-                if str(record[names.path]) in group.stated:
+            if _is_birth(field):
+                largest, smallest = ["is the youngest"], ["is the oldest"]
+            elif field.kind == "date":
+                largest = ["is the newest", "is the most recent", "came last"]
+                smallest = ["is the oldest", "came first", "is the earliest"]
+            else:
+                largest, smallest = ([f"has the {word} {field.label}"] for word in most_of(field.label))
+            for best, wordings in ((max, largest), (min, smallest)):
+                value = best(group.records, key=lambda record: record[field.path])[names.path]
+                if str(value) in group.stated:
                     continue  # the question would hold its answer
-                yield self.ask(
-                    "extreme",
-                    _EXTREME,
-                    group,
-                    [record[names.path]],
-                    f"{thing.noun}.{field.path}",
-                    one=thing.noun,
-                    is_=self.rng.choice(kinds),
-                    **parts,
-                )
+                is_ = self.rng.choice(wordings)
+                yield self.ask("extreme", _EXTREME, group, [value], field.path, one=thing.noun, is_=is_, **parts)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of one kind; yield none if one call can return both."
         if any(path.endswith("[]") for path in x.reader.takes):
             return
-        thing = self.catalog.thing(x.reader.gives)
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
         first, second = (
@@ -1892,7 +1782,6 @@ class Grammar:
             a, b = x.record.get(field.path), y.record.get(field.path)
             if a is None or b is None:
                 continue
-            about = f"{thing.noun}.{field.path}"
             if field.kind == "date" and str(a)[:10] == str(b)[:10]:
                 continue  # a person would call neither of them later
             if (
@@ -1904,22 +1793,15 @@ class Grammar:
             ):
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
-                quoted = '"' in first + second  # named by their headings
-                yield self.ask(
-                    "larger",
-                    later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER,
-                    both,
-                    [winner, a, b],
-                    about,
-                    f=field.label.removesuffix(" date"),
-                    x=first if quoted else x.stated[0],
-                    y=second if quoted else y.stated[0],
-                )
+                forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
+                if '"' not in first + second:  # not named by their headings
+                    first, second = x.stated[0], y.stated[0]
+                f = field.label.removesuffix(" date")
+                yield self.ask("larger", forms, both, [winner, a, b], field.path, f=f, x=first, y=second)
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
-                yield self.ask(
-                    "same", _SAME, both, ["yes" if a == b else "no"], about, f=field.label, x=first, y=second
-                )
+                answer = ["yes" if a == b else "no"]
+                yield self.ask("same", _SAME, both, answer, field.path, f=field.label, x=first, y=second)
                 return
 
     def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
@@ -1963,7 +1845,7 @@ class Grammar:
             else _EACH_PLAIN,
             together,
             [phrase.record[field.path] for phrase in phrases],
-            f"{thing.noun}.{field.path}",
+            field.path,
             f=said_as(field),
             fs=plural(said_as(field)),
             xs=", ".join(said[:-1]) + " and " + said[-1],
@@ -1976,7 +1858,7 @@ class Grammar:
             if (clock := _Clock.of(phrase)) is None:
                 continue
             thing, zones = self.catalog.thing(phrase.reader.gives), (clock.here, clock.there)
-            about, single = f"{thing.noun}.hours", dataclasses.replace(phrase, stated=zones)
+            single = replace(phrase, stated=zones)
             times = [
                 str(value)
                 for field in thing.fields
@@ -1990,8 +1872,8 @@ class Grammar:
                 if field.label.endswith("difference") and hours and float(hours[2]):
                     word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
                     value = int(value) if value == int(value) else value
-                    yield self.ask("field", _AHEAD, single, [value], about, w=word, **said)
-                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], about, **said)
+                    yield self.ask("field", _AHEAD, single, [value], "hours", w=word, **said)
+                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], "hours", **said)
         for (time, here), found in together.items():
             self.rng.shuffle(found)
             for n in (1, 2, 3):
@@ -2006,7 +1888,7 @@ class Grammar:
                         _CLOCK,
                         Phrase((), tuple(steps), first.record, first.reader, (here, *zones)),
                         [value for _, _, value in some],
-                        f"{first.reader.gives}.time",
+                        "time",
                         t=time,
                         a=_city(here),
                         b=", ".join(map(_city, zones[:-1])) + " and " + _city(zones[-1]) if n > 1 else _city(zones[0]),
