@@ -37,6 +37,10 @@ class Seen:
     content: str  # as the policy sees it
 
     @property
+    def id(self) -> str:
+        return f"{self.server}.{self.tool}"
+
+    @property
     def whole(self) -> bool:
         return CUT not in self.content
 

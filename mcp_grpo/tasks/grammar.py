@@ -244,37 +244,18 @@ def _is_folder(record: dict) -> bool:
     )
 
 
-_YOUNGEST = ("youngest",)
-
-
 _NEWEST, _OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")
 
 _HEADINGS = ("message", "subject", "summary", "headline", "topic")  # texts by which people tell items apart
 
 
-_MOST = {
-    "price": "dearest",
-    "cost": "most expensive",
-    "pages": "longest",
-    "minutes": "longest",
-    "duration": "longest",
-    "length": "longest",
-    "size": "largest",
-    "rating": "best-rated",
-    "population": "largest",
-}
-
-
-_LEAST = {
-    "price": "cheapest",
-    "cost": "cheapest",
-    "pages": "shortest",
-    "minutes": "shortest",
-    "duration": "shortest",
-    "length": "shortest",
-    "size": "smallest",
-    "rating": "worst-rated",
-    "population": "smallest",
+_RANKS = {  # label -> adjectives for the largest and the smallest value
+    "price": ("dearest", "cheapest"),
+    "cost": ("most expensive", "cheapest"),
+    **dict.fromkeys(("pages", "minutes", "duration", "length"), ("longest", "shortest")),
+    "size": ("largest", "smallest"),
+    "rating": ("best-rated", "worst-rated"),
+    "population": ("largest", "smallest"),
 }
 
 
@@ -284,8 +265,8 @@ def most_of(label: str) -> tuple[str, str]:
     return ("most", "fewest") if one_of(last) != last else ("highest", "lowest")
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
-def _step_of(call: Seen) -> Step:
-    return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
+def step_of(server: str, tool: str, params: dict) -> Step:
+    return Step(server, tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
 
 
 class Phrases:
@@ -293,10 +274,11 @@ class Phrases:
 
     def __init__(self, catalog: Catalog, seen: Iterable[Seen]):
         self.catalog = catalog
-        self.calls = {(call.server, call.tool, json.dumps(call.params, sort_keys=True)): call for call in seen}
+        self.nouns = {thing.noun for thing in catalog.things}
+        self.calls = {step_of(call.server, call.tool, call.params): call for call in seen}
         self.names = self._names()
         self.types = self._types()
-        self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `groups`
+        self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `lists`
 
     def _names(self) -> dict[tuple[str, str], set]:
         """Return for each (noun, name) the ids of the things with that name, so that a shared name is recognised."""
@@ -307,7 +289,7 @@ class Phrases:
                 [field.path for field in thing.fields if field.kind == kind and not field.refers]
                 for kind in ("name", "id")
             )
-            for call in self.calls_of(reader):
+            for call in self.calls_of(reader).values():
                 for record in records_of(reader, call):
                     for path in names:
                         if path in record:
@@ -323,7 +305,7 @@ class Phrases:
             fields = self.catalog.thing(reader.gives).fields
             kinds = [field.path for field in fields if field.label in ("kind", "type")]
             names = [field.path for field in fields if field.kind == "name"]
-            for call in self.calls_of(reader) if kinds and names else ():
+            for call in self.calls_of(reader).values() if kinds and names else ():
                 for record in records_of(reader, call):
                     found[str(record.get(names[0])).casefold()] = " ".join(words_of(str(record.get(kinds[0], ""))))
         return found
@@ -333,10 +315,10 @@ class Phrases:
         thing is the verb's subject, and the names of the other things."""
         name = next((of.record[field.path] for field in self._name_fields(of) if field.path in of.record), None)
         for link in self.catalog.links if isinstance(name, str) else ():
-            if (link.server, link.tool) != (of.reader.server, of.reader.tool):
+            if link.id != of.reader.id:
                 continue
-            told = "".join(self.call(step).content for step in of.steps[:-1]).casefold()
-            for (verb, subject), others in relations_in(link, self.call(of.steps[-1]), name).items():
+            told = "".join(self.calls[step].content for step in of.steps[:-1]).casefold()
+            for (verb, subject), others in relations_in(link, self.calls[of.steps[-1]], name).items():
                 known = {text.casefold() for text in of.stated}
                 if all(self.types.get(other.casefold()) for other in others) and not any(
                     other.casefold() in told or other.casefold() in known for other in others
@@ -346,216 +328,157 @@ class Phrases:
     def _name_fields(self, of: Phrase) -> list[Field]:
         return [field for field in self.catalog.thing(of.reader.gives).fields if field.kind == "name"]
 
-    def call(self, step: Step) -> Seen:
-        "Return the observed call of a step."
-        return self.calls[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
-
-    def calls_of(self, reader: Reader) -> list[Seen]:
+    def calls_of(self, reader: Reader) -> dict[Step, Seen]:
         "Return the calls of a reader whose result is complete and whose arguments are exactly the required ones."
-        return [
-            call
-            for (server, tool, _), call in self.calls.items()
-            if (server, tool) == (reader.server, reader.tool)
+        return {
+            step: call
+            for step, call in self.calls.items()
+            if (call.server, call.tool) == (reader.server, reader.tool)
             and call.given.keys() == reader.takes.keys() | reader.fixed.keys()
             and call.whole
-        ]
+        }
 
     def known(self) -> Iterator[Phrase]:
-        "Yield the things that the asker knows by an id or a name."
+        "Yield the things that the asker knows by an id, by a name or by the plain arguments of a call."
         for reader in self.catalog.readers:
-            if reader.key is None:
-                for call in self.calls_of(reader) if reader.items is None else ():
-                    if full := _by_full_name(call.given):
-                        if found := records_of(reader, call):
-                            yield Phrase(
-                                (full,),
-                                (_step_of(call),),
-                                found[0],
-                                reader,
-                                tuple(str(value) for value in call.given.values()),
-                            )
-                    elif len(found := records_of(reader, call)) == 1:
-                        yield Phrase(
-                            (_described({name: call.given[name] for name in reader.takes}),),
-                            (_step_of(call),),
-                            found[0],
-                            reader,
-                            tuple(str(call.given[name]) for name in reader.takes),
-                            plain=True,
-                        )
-                continue
-            argument, key = reader.key
-            thing = self.catalog.thing(reader.gives)
-            for call in self.calls_of(reader):
-                given, found = str(call.given[argument]), records_of(reader, call)
-                if key.by == "name":
-                    names = [field.path for field in thing.fields if field.kind == "name"]
-                    found = [
-                        record
-                        for record in found
-                        if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)
-                    ]
-                    if not names and reader.items is None:
-                        found = records_of(reader, call)  # the result does not repeat the name
-                    if len(self.names[thing.noun, given.casefold()]) > 1:
-                        continue
-                if len(found) != 1 or key.by == "id" and reader.items is not None:
-                    continue
-                kind = self.types.get(given.casefold(), "")
-                named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind)) if kind else thing
-                yield Phrase(
-                    _called(named, given, key.by)
-                    if key.by == "name" or key.thing == reader.gives
-                    else _called(Thing(noun=key.thing, plural=""), given, "id"),
-                    (_step_of(call),),
-                    found[0],
-                    reader,
-                    (given,),
-                )
+            if reader.key is not None:
+                yield from self._identified(reader)
+            elif reader.items is None:
+                yield from self._computed(reader)
 
-    def groups(self, of: Phrase | None = None) -> Iterator[Group]:
-        "Yield the lists that belong to a thing; without `of`, the lists that need no thing to be named."
-        if of is None:
-            for reader in self.catalog.readers:
-                for call in (
-                    self.calls_of(reader) if reader.takes and reader.key is None and reader.items is not None else ()
-                ):
-                    given = {name: call.given[name] for name in reader.takes}
-                    where = (
-                        "in " + str(next(iter(given.values())))
-                        if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS)
-                        else _restriction(given) or _described(given)
-                    )
-                    if records := records_of(reader, call):
-                        yield Group(
-                            (where,),
-                            (_step_of(call),),
-                            tuple(records),
-                            reader,
-                            tuple(str(call.given[name]) for name in reader.takes),
-                            plain=True,
-                        )
-                argument, key = reader.key or ("", None)
-                by_id = key and key.by == "id" and reader.items is not None and key.thing != reader.gives
-                alone = all(
-                    (other.server, other.tool) != (reader.server, reader.tool)
-                    for other in self.catalog.readers
-                    if other.items is None
-                )
-                for call in self.calls_of(reader) if by_id and alone else ():
-                    given, several = str(call.given[argument]), self.catalog.thing(reader.gives).plural
-                    owner = _called(Thing(noun=key.thing, plural=""), given, "id")  # such as customer C174
+    def _computed(self, reader: Reader) -> Iterator[Phrase]:
+        "Yield the things that a call returns for plain values, such as two numbers, or for the parts of a name."
+        for step, call in self.calls_of(reader).items():
+            full, found = _by_full_name(call.given), records_of(reader, call)
+            if full and found:
+                yield Phrase((full,), (step,), found[0], reader, tuple(map(str, call.given.values())))
+            elif not full and len(found) == 1:
+                given = {name: call.given[name] for name in reader.takes}
+                stated = tuple(map(str, given.values()))
+                yield Phrase((_described(given),), (step,), found[0], reader, stated, plain=True)
+
+    def _identified(self, reader: Reader) -> Iterator[Phrase]:
+        "Yield the things that the one argument of a reader identifies."
+        argument, key = reader.key
+        thing = self.catalog.thing(reader.gives)
+        names = [field.path for field in thing.fields if field.kind == "name"]
+        for step, call in self.calls_of(reader).items():
+            given, found = str(call.given[argument]), records_of(reader, call)
+            if key.by == "name" and (
+                names or reader.items is not None
+            ):  # otherwise the result does not repeat the name
+                found = [
+                    record
+                    for record in found
+                    if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)
+                ]
+            if key.by == "name" and len(self.names[thing.noun, given.casefold()]) > 1:
+                continue
+            if len(found) != 1 or key.by == "id" and reader.items is not None:
+                continue
+            kind, named = self.types.get(given.casefold(), ""), thing
+            if key.by == "id" and key.thing != reader.gives:
+                named = Thing(noun=key.thing, plural="")
+            elif kind:
+                named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind))
+            yield Phrase(_called(named, given, key.by), (step,), found[0], reader, (given,))
+
+    def lists(self) -> Iterator[Group]:
+        "Yield the lists that need no other thing to be named."
+        for reader in self.catalog.readers:
+            if reader.items is None or reader.key and not self._owned(reader):
+                continue
+            if not reader.takes and not reader.gives:
+                continue  # nobody can say what it lists
+            for step, call in self.calls_of(reader).items():
+                given = {name: call.given[name] for name in reader.takes}
+                stated, owner = tuple(map(str, given.values())), ()
+                if reader.key:
+                    _, key = reader.key
+                    owner = _called(Thing(noun=key.thing, plural=""), stated[0], "id")  # such as customer C174
+                    texts = _belonging(owner, self.catalog.thing(reader.gives).plural)
                     if any(r.gives == key.thing and r.key and r.key[1].by == "name" for r in self.catalog.readers):
-                        self.rare.add(given)
-                    if records := records_of(reader, call):
-                        yield Group(
-                            _belonging(owner, several), (_step_of(call),), tuple(records), reader, (given,), owner
-                        )
-                for call in (
-                    self.calls_of(reader) if not reader.takes and reader.items is not None and reader.gives else ()
-                ):
-                    if records := records_of(reader, call):
-                        yield Group(
-                            (f"the {self.catalog.thing(reader.gives).plural}",),
-                            (_step_of(call),),
-                            tuple(records),
-                            reader,
-                        )
-            return
-        for reader in self.catalog.readers:  # lists that stand in the thing's own result
-            if (
-                (reader.server, reader.tool) != (of.reader.server, of.reader.tool)
-                or reader.items is None
-                or of.reader.items is not None
-            ):
+                        self.rare.add(stated[0])
+                elif not given:
+                    texts = (f"the {self.catalog.thing(reader.gives).plural}",)
+                elif len(given) == 1 and set(words_of(*given)) & (PLACE_WORDS | FOLDER_WORDS):
+                    texts = (f"in {stated[0]}",)
+                else:
+                    texts = (_restriction(given) or _described(given),)
+                if records := records_of(reader, call):
+                    plain = bool(given) and not reader.key
+                    yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain)
+
+    def _owned(self, reader: Reader) -> bool:
+        "Return whether the id of another thing, which no result of this tool describes, identifies a reader's list."
+        _, key = reader.key
+        alone = all(other.id != reader.id for other in self.catalog.readers if other.items is None)
+        return key.by == "id" and key.thing != reader.gives and alone
+
+    def groups(self, of: Phrase) -> Iterator[Group]:
+        "Yield the lists that belong to a thing: those in its own result, and those that its id leads to."
+        for reader in self.catalog.readers:
+            if reader.id != of.reader.id or reader.items is None or of.reader.items is not None:
                 continue
-            call = self.call(of.steps[-1])
-            if records := records_of(reader, call):
-                yield Group(
-                    _belonging(of.texts, self.catalog.thing(reader.gives).plural),
-                    of.steps,
-                    tuple(records),
-                    reader,
-                    of.stated,
-                    of.texts,
-                    of.earlier,
-                )
-        for field, reader, argument in self.catalog.feeds(of.reader):
-            if (
-                reader.items is None
-                or (call := self.followed(of, field, reader, argument)) is None
-                or reader.tool in {step.tool for step in of.steps}
-            ):
+            if records := records_of(reader, self.calls[of.steps[-1]]):
+                texts = _belonging(of.texts, self.catalog.thing(reader.gives).plural)
+                yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier)
+        passed = {self.calls[step].id for step in of.steps}
+        for field, reader, step in self.followed(of):
+            if reader.items is None or reader.tool in {step.tool for step in of.steps}:
                 continue
-            several, passed = self.catalog.thing(reader.gives).plural, {(step.server, step.tool) for step in of.steps}
-            owner = (
-                _related(
-                    field.label, next(thing for thing in self.catalog.things if thing.noun == field.refers), of.texts
-                )
-                if field.refers in {thing.noun for thing in self.catalog.things}
-                else of.texts
-            )
+            owner = of.texts
+            if field.refers in self.nouns:
+                owner = _related(field.label, self.catalog.thing(field.refers), of.texts)
             yield Group(
-                _belonging(owner, several),
-                (*of.steps, _step_of(call)),
-                tuple(records_of(reader, call)),
+                _belonging(owner, self.catalog.thing(reader.gives).plural),
+                (*of.steps, step),
+                tuple(records_of(reader, self.calls[step])),
                 reader,
                 of.stated,
                 owner,
                 (*of.earlier, of.record),
-                roundabout=any(
-                    other.gives == reader.gives and (other.server, other.tool) in passed
-                    for other in self.catalog.readers
-                ),
+                roundabout=any(other.gives == reader.gives and other.id in passed for other in self.catalog.readers),
             )
 
-    def followed(self, of: Phrase, field: Field, reader: Reader, argument: str) -> Seen | None:
-        "Return the call of a reader that takes a field of a thing; None if it was not made."
-        if field.path not in of.record:
-            return None
-        return self.calls.get(
-            (
-                reader.server,
-                reader.tool,
-                json.dumps(whole_arguments(reader.fixed | {argument: of.record[field.path]}), sort_keys=True),
-            )
-        )
+    def followed(self, of: Phrase) -> Iterator[tuple[Field, Reader, Step]]:
+        "Yield the fields of a thing with the calls that took them as an argument: the field, the reader, the call."
+        for field, reader, argument in self.catalog.feeds(of.reader):
+            if field.path in of.record:
+                params = whole_arguments(reader.fixed | {argument: of.record[field.path]})
+                if (step := step_of(reader.server, reader.tool, params)) in self.calls:
+                    yield field, reader, step
 
     def further(self, of: Phrase) -> Iterator[Phrase]:
         "Yield the things that a field of a thing identifies: the agent of a ticket, or a listed ticket in full."
-        for field, reader, argument in self.catalog.feeds(of.reader):
-            if (
-                reader.items is not None
-                or (call := self.followed(of, field, reader, argument)) is None
-                or _step_of(call) in of.steps
-                or not call.whole
-            ):
+        for field, reader, step in self.followed(of):
+            if reader.items is not None or step in of.steps or not self.calls[step].whole:
                 continue
-            found = records_of(reader, call)
+            found = records_of(reader, self.calls[step])
             if len(found) != 1:
                 continue
-            texts = (
-                of.texts
-                if field.refers not in {thing.noun for thing in self.catalog.things}
-                else _related(field.label, self.catalog.thing(reader.gives), of.texts)
-            )
-            yield Phrase(texts, (*of.steps, _step_of(call)), found[0], reader, of.stated, (*of.earlier, of.record))
+            texts = of.texts
+            if field.refers in self.nouns:
+                texts = _related(field.label, self.catalog.thing(reader.gives), of.texts)
+            yield Phrase(texts, (*of.steps, step), found[0], reader, of.stated, (*of.earlier, of.record))
         for verb, subject, others in self.related(of):
             if len(others) != 1:
                 continue
             argument, _ = of.reader.key
             params = whole_arguments(of.reader.fixed | {argument: others[0]})
-            call = self.calls.get((of.reader.server, of.reader.tool, json.dumps(params, sort_keys=True)))
+            step = step_of(of.reader.server, of.reader.tool, params)
+            if step not in self.calls or step in of.steps or not self.calls[step].whole:
+                continue
             names = [field.path for field in self._name_fields(of)]
             found = [
                 record
-                for record in (records_of(of.reader, call) if call else ())
+                for record in records_of(of.reader, self.calls[step])
                 if any(record.get(path) == others[0] for path in names)
             ]
             texts = _standing_in(verb, subject, self.types[others[0].casefold()], of.texts)
-            if texts and len(found) == 1 and call.whole and _step_of(call) not in of.steps:
+            if texts and len(found) == 1:
                 shown = of.record | {verb: others[0]}
-                yield Phrase(texts, (*of.steps, _step_of(call)), found[0], of.reader, of.stated, (*of.earlier, shown))
+                yield Phrase(texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown))
 
     def picks(self, group: Group) -> Iterator[Phrase]:
         """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
@@ -594,37 +517,29 @@ class Phrases:
                     value = str(record[field.path])
                     if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
                         yield pick(of(value.lower()), record, value)
-            if field.kind in ("date", "number") and len(times) == len(records):
-                first, last = (
-                    min(records, key=lambda record: record[field.path]),
-                    max(records, key=lambda record: record[field.path]),
-                )
-                if field.kind == "date" and not (
-                    group.owner and field is not next(f for f in thing.fields if f.kind == "date")
-                ):
-                    newest, oldest = (_YOUNGEST, ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
-                    yield pick([text for word in newest for text in of(word)], last)
-                    if not group.reached_limit:
-                        yield pick([text for word in oldest for text in of(word)], first)
-                elif field.kind == "number" and not group.reached_limit:
-                    yield pick(
-                        of(_MOST[field.label])
-                        if field.label in _MOST
-                        else [f"{text} with the {most_of(field.label)[0]} {field.label}" for text in of("")],
-                        last,
-                    )
-                    yield pick(
-                        of(_LEAST[field.label])
-                        if field.label in _LEAST
-                        else [f"{text} with the {most_of(field.label)[1]} {field.label}" for text in of("")],
-                        first,
-                    )
+            if field.kind not in ("date", "number") or len(times) < len(records):
+                continue
+            first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
+            if field.kind == "date" and (
+                not group.owner or field is next(other for other in thing.fields if other.kind == "date")
+            ):
+                newest, oldest = (("youngest",), ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
+                yield pick([text for word in newest for text in of(word)], last)
+                if not group.reached_limit:
+                    yield pick([text for word in oldest for text in of(word)], first)
+            elif field.kind == "number" and not group.reached_limit:
+                for i, record in enumerate((last, first)):
+                    if field.label in _RANKS:
+                        yield pick(of(_RANKS[field.label][i]), record)
+                    else:
+                        rank = f"with the {most_of(field.label)[i]} {field.label}"
+                        yield pick([f"{text} {rank}" for text in of("")], record)
 
     def all(self, depth: int = 4) -> Iterator[Phrase]:
         "Yield all phrases of up to `depth` calls."
         level = list(self.known())
-        for group in self.groups():
-            level += [phrase for phrase in self.picks(group)]
+        for group in self.lists():
+            level += self.picks(group)
         while level:
             yield from level
             longer = []
@@ -1642,7 +1557,7 @@ class Grammar:
                 others = sorted(
                     {
                         str(record[field.path])
-                        for call in self.phrases.calls_of(phrase.reader)
+                        for call in self.phrases.calls_of(phrase.reader).values()
                         for record in records_of(phrase.reader, call)
                         if field.path in record
                     }
@@ -2065,7 +1980,7 @@ class Grammar:
                 ):
                     found |= {
                         record[field.path]
-                        for call in self.phrases.calls_of(reader)
+                        for call in self.phrases.calls_of(reader).values()
                         for record in records_of(reader, call)
                         if field.kind in ("category", "number") and field.path in record
                     }
@@ -2093,7 +2008,7 @@ class Grammar:
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase):
                     yield from self.of_group(group)
-        for group in self.phrases.groups():
+        for group in self.phrases.lists():
             yield from self.of_group(group)
         yield from self.makings()
         yield from self.changes(
