@@ -687,11 +687,7 @@ _ASKED = {  # by the last word of a label; (label, True) is for people, (label, 
     "year": ("What year is {x} from?", "When did {x} come out?", "In which year did {x} appear?"),
     "pages": ("How many pages does {x} have?", "How long is {x}, in pages?", "How many pages are there in {x}?"),
     "language": ("In which language is {x}?", "What language is {x} in?", "Which language is {x} written in?"),
-    "shelf": (
-        "Which shelf does {x} belong on?",
-        "Which shelf is {x} on?",
-        "Where on the shelves does {x} belong?",
-    ),
+    "shelf": ("Which shelf does {x} belong on?", "Which shelf is {x} on?", "Where on the shelves does {x} belong?"),
     "opened": (
         "When was {x} opened?",
         "On what day was {x} opened?",
@@ -1221,12 +1217,7 @@ DEEDS = {  # (first word of a tool's name, things it takes) -> wordings with {x}
         "pass {x} to {v}",
         "let {v} take {x}",
     ),
-    ("loan", 2): (
-        "lend {x} to {v}",
-        "loan {x} to {v}",
-        "check {x} out to {v}",
-        "let {v} borrow {x}",
-    ),
+    ("loan", 2): ("lend {x} to {v}", "loan {x} to {v}", "check {x} out to {v}", "let {v} borrow {x}"),
     ("lend", 2): ("lend {x} to {v}", "let {v} borrow {x}"),
     ("move", 2): ("move {x} to {v}", "put {x} into {v}", "shift {x} to {v}"),
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
@@ -1354,10 +1345,7 @@ def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     last = field.label.rpartition(" ")[2]
     if _is_file(thing) and field.label != "size":
         return _WRITTEN
-    special, general = (
-        _ASKED.get(last) or _ASKED.get((last, thing.person)) or (),
-        _FIELD,
-    )
+    special, general = _ASKED.get(last) or _ASKED.get((last, thing.person)) or (), _FIELD
     if field.kind == "number" and not special and one_of(last) != last:
         return _HOW_MANY
     if one_of(last) != last and field.kind != "number":
@@ -1382,6 +1370,29 @@ def _by_length(handles: list[tuple[Phrase, Any]]) -> dict[int, list[tuple[Phrase
     for handle in handles:
         found[len(handle[0].steps)].append(handle)
     return found
+
+
+def asked_change(
+    form: str,  # the wording of the deed
+    setting: str,  # one of SETTING
+    deed: str,  # what to do
+    chain: str,
+    change: Step,
+    steps: tuple[Step, ...] = (),  # calls before the change
+    stated: Iterable[Any] = (),
+    look: Step | None = None,  # the call whose result shows the change
+) -> Question:
+    "Return a question that asks for a change."
+    return Question(
+        "change",
+        worded(setting, do=deed, Do=deed[0].upper() + deed[1:]),
+        f"{form} / {setting}",
+        steps,
+        f"change:{chain}",
+        stated=tuple(map(str, stated)),
+        change=change,
+        look=look,
+    )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
 class Grammar:
@@ -1554,15 +1565,7 @@ class Grammar:
                 not in {str(part).casefold() for record in phrase.earlier for part in record.values()}
                 and value not in phrase.stated
             ):
-                others = sorted(
-                    {
-                        str(record[field.path])
-                        for call in self.phrases.calls_of(phrase.reader).values()
-                        for record in records_of(phrase.reader, call)
-                        if field.path in record
-                    }
-                    - {value}
-                )
+                others = sorted({*map(str, self.shown(phrase.reader, field))} - {value})
                 if not others:
                     continue
                 asked = value if self.rng.random() < 0.5 else self.rng.choice(others)
@@ -1622,18 +1625,8 @@ class Grammar:
 
     def of_place(self, group: Group, thing: Thing) -> Iterator[Question]:
         "Yield questions about a list that a tool returns for plain values, such as the entries of a folder."
-        n = thing.plural
-        x, kinds = (
-            group.texts[0],
-            next(
-                (
-                    field
-                    for field in thing.fields
-                    if field.label in ("kind", "type") and field.kind in ("category", "text")
-                ),
-                None,
-            ),
-        )
+        n, x = thing.plural, group.texts[0]
+        kinds = [f for f in thing.fields if f.label in ("kind", "type") and f.kind in ("category", "text")][:1]
         if thing.noun == "entry" or set(thing.noun.split()) & FOLDER_WORDS:
             folders = any(map(_is_folder, group.records))
             n = "files and folders" if folders else "files"
@@ -1642,10 +1635,11 @@ class Grammar:
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
         yield self.ask("count", how_many, group, [len(group.records)], None, n=n, x=x)
-        for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
-            if re.fullmatch(r"[a-z]{3,12}", value):
-                counted = plural({"dir": "folder"}.get(value, value))
-                yield self.ask("count", _IN_PLACE, group, [times], kinds.path, n=counted, x=x)
+        for field in kinds:
+            for value, times in Counter(str(record.get(field.path)) for record in group.records).items():
+                if re.fullmatch(r"[a-z]{3,12}", value):
+                    counted = plural({"dir": "folder"}.get(value, value))
+                    yield self.ask("count", _IN_PLACE, group, [times], field.path, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
             values = [record[names.path] for record in group.records if names.path in record]
@@ -1833,13 +1827,11 @@ class Grammar:
             noun = one_of(words_of(changer.tool)[-1])
             takes = sorted(
                 changer.takes.items(), key=lambda item: item[1].thing != noun
-            )  # the thing in the tool's name comes first: it is the one to change
+            )  # the thing to change is first
             if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)):
                 continue
-            plain, settings = (
-                [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed],
-                self.settings(changer, takes[0][1].thing),
-            )
+            plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
+            settings = self.settings(changer, plain, takes[0][1].thing)
             found = [
                 [handle for handle in self.handles(key, phrases) if changer.fits(name, handle[0].record)]
                 for name, key in takes
@@ -1856,35 +1848,19 @@ class Grammar:
                 ]
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
-                form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
+                form, setting = self.rng.choice(forms), self.rng.choice(SETTING)
                 x = self.rng.choice(chosen[0][0].texts)
-                done = forms[form].format(
-                    x=x,
-                    s=_possessive(x),
-                    v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told,
-                    f=label,
-                )
+                v = self.rng.choice(chosen[1][0].texts) if len(chosen) == 2 else told
+                deed = form.format(x=x, s=_possessive(x), v=v, f=label)
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
-                change = Step(
-                    changer.server,
-                    changer.tool,
-                    json.dumps(whole_arguments(params), sort_keys=True, ensure_ascii=False),
-                )
+                stated = [text for phrase, _ in chosen for text in phrase.stated]
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
-                yield Question(
-                    "change",
-                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
-                    f"change: {forms[form]} / {SETTING[setting]}",
-                    steps,
-                    f"change:{chain}",
-                    stated=tuple(text for phrase, _ in chosen for text in phrase.stated),
-                    change=change,
-                )
+                change = step_of(changer.server, changer.tool, whole_arguments(params))
+                yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated)
 
-    def settings(self, changer: Changer, noun: str) -> list[tuple[dict[str, Any], str]]:
+    def settings(self, changer: Changer, plain: list[str], noun: str) -> list[tuple[dict[str, Any], str]]:
         """Return the plain values that a change of a thing can take, each with its text in a question; for a tool that
         takes none, return one empty entry."""
-        plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
         if not plain:
             return [({}, "")]
         if len(plain) == 1:
@@ -1923,23 +1899,12 @@ class Grammar:
                 if not given or any(not isinstance(value, (str, int, float)) for value in given.values()):
                     continue
                 x, named = self.made(changer, noun, given)
-                form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.randrange(len(SETTING))
-                done = form.replace("a {n}", f"{article(noun)} {{n}}").format(
-                    v=self.rng.choice(MAKING[verb]), n=noun, x=x
-                )
-                yield Question(
-                    "change",
-                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
-                    f"change {verb}: {form} / {SETTING[setting]}",
-                    (),
-                    f"change:{changer.tool}",
-                    stated=tuple(str(value) for value in given.values()),
-                    change=Step(
-                        changer.server,
-                        changer.tool,
-                        json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False),
-                    ),
-                )
+                form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.choice(SETTING)
+                deed = form.replace("a {n}", f"{article(noun)} {{n}}")
+                deed = deed.format(v=self.rng.choice(MAKING[verb]), n=noun, x=x)
+                change = step_of(changer.server, changer.tool, whole_arguments(values))
+                stated = given.values()
+                yield asked_change(f"change {verb}: {form}", setting, deed, changer.tool, change, stated=stated)
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
         """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
@@ -1970,21 +1935,18 @@ class Grammar:
 
     def values_of(self, noun: str, argument: str) -> list:
         "Return the values that results showed in those fields of a thing whose names match an argument's name."
-        found = set()
+        found, asked = set(), set(words_of(argument))
         for reader in self.catalog.readers:
-            if reader.gives != noun:
-                continue
-            for field in self.catalog.thing(noun).fields:
-                if set(words_of(argument)) <= set(words_of(field.path)) or set(words_of(field.path)) <= set(
-                    words_of(argument)
-                ):
-                    found |= {
-                        record[field.path]
-                        for call in self.phrases.calls_of(reader).values()
-                        for record in records_of(reader, call)
-                        if field.kind in ("category", "number") and field.path in record
-                    }
+            for field in self.catalog.thing(noun).fields if reader.gives == noun else ():
+                words = set(words_of(field.path))
+                if field.kind in ("category", "number") and (asked <= words or words <= asked):
+                    found |= set(self.shown(reader, field))
         return sorted(found, key=str)
+
+    def shown(self, reader: Reader, field: Field) -> Iterator[Any]:
+        "Yield the values of a field in the results of a reader."
+        for call in self.phrases.calls_of(reader).values():
+            yield from (record[field.path] for record in records_of(reader, call) if field.path in record)
 
     def questions(self, depth: int = 5, each: int = 50) -> Iterator[Question]:
         "Yield questions of all kinds, about at most `each` things per chain of tools."

@@ -22,7 +22,7 @@ from .calls import is_fact, refuses, words_of
 from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural
 from .catalog import value_in
 from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM
-from .grammar import COUNT_BY, field_forms, most_of, said_as, worded
+from .grammar import COUNT_BY, asked_change, field_forms, most_of, said_as, worded
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #b2fec690
 CHANGES_ROWS = r"\b(?:insert|update|delete)\b"  # in the description of a tool that changes rows
@@ -379,17 +379,10 @@ class TableGrammar:
     ) -> Question:
         "Return a question that asks for a change of rows, with the statement that makes it and the one that shows it."
         form, setting = self.rng.choice([form for form in forms if "{s}" not in form]), self.rng.choice(SETTING)
-        done = form.format(**parts)
-        return Question(
-            "change",
-            worded(setting, do=done, Do=done[0].upper() + done[1:]),
-            f"change: {form} / {setting}",
-            (),
-            f"change:{table.writer}:{about}",
-            stated=tuple(map(str, stated)),
-            change=Step(table.server, table.writer, json.dumps({table.writes_by: sql})),
-            look=Step(table.server, table.tool, json.dumps({table.argument: look})),
-        )
+        change = Step(table.server, table.writer, json.dumps({table.writes_by: sql}))
+        look = Step(table.server, table.tool, json.dumps({table.argument: look}))
+        chain = f"{table.writer}:{about}"
+        return asked_change(f"change: {form}", setting, form.format(**parts), chain, change, stated=stated, look=look)
 
     def changes(self, table: Table) -> Iterator[Question]:
         "Yield questions that ask for a change of one row: a new value, a row removed, and for people a row added."
