@@ -28,23 +28,19 @@ from ..env.episode import CUT
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #c652550e
 READING = set(
-    "get list read search find show describe query fetch look lookup count diff convert calculate compute sum "
-    "multiply subtract divide echo view info tree stat "
-    "browse head tail select explain evaluate translate weather".split()
+    "get list read search find show describe query fetch look lookup count diff convert calculate compute sum multiply "
+    "subtract divide echo view info tree stat browse head tail select explain evaluate translate weather".split()
 )
 
 
-READING_LAST = set(
-    "check status log open solve time date current add".split()
-)  # words that mean reading only at the end of a name
+READING_LAST = set("check status log open solve time date current add".split())  # only at the end of a name
 
 
 _WRITING = set(
-    "create write delete remove set update insert post send move edit rename commit checkout reset execute run "
-    "put push save append drop clear upload reply react merge stage cancel book order pay "
-    "toggle enable disable start stop trigger init mark archive kill patch replace purge lock unlock ack "
-    "acknowledge claim request close assign approve reject submit publish register "
-    "subscribe transfer restore sync".split()
+    "create write delete remove set update insert post send move edit rename commit checkout reset execute run put "
+    "push save append drop clear upload reply react merge stage cancel book order pay toggle enable disable start stop "
+    "trigger init mark archive kill patch replace purge lock unlock ack acknowledge claim request close assign approve "
+    "reject submit publish register subscribe transfer restore sync".split()
 )
 
 
@@ -87,75 +83,53 @@ _SURELY_READING = set(
 
 
 _CHANGES = _WRITING | set(
-    "add make rid replace modify change alter erase wipe flush purge destroy discard dispose trash burn nuke "
-    "shred evict expire revoke grant rotate renew refresh rebuild reindex "
-    "evaluate exec eval invoke perform spawn launch boot restart reboot shutdown terminate abort pause resume "
-    "suspend schedule reschedule deploy rollback revert undo redo import export "
-    "overwrite truncate prune trim dedupe compact migrate convert transform normalize rename copy clone duplicate "
-    "fork split join combine swap exchange flip switch attach detach link unlink bind mount unmount "
-    "sign invite join leave ban kick mute unmute block unblock follow unfollow star unstar like vote rate pin "
-    "unpin flag unflag tag untag label assign unassign reassign delegate escalate resolve reopen "
-    "charge refund bill invoice buy sell trade bid redeem withdraw deposit spend donate subscribe unsubscribe "
-    "enroll register deregister hire fire promote demote accept decline confirm deny "
-    "forward dispatch broadcast notify alert page dial text tweet share schedule reserve rent lend borrow loan "
-    "return checkout checkin consume dequeue enqueue pop shift increment decrement bump touch "
-    "click type press fill navigate scroll drag drop hover install uninstall upgrade downgrade configure set "
-    "setup provision allocate release free commit stage stash rebase cherry merge squash amend "
-    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand "
-    "throw move relocate transfer ship deliver collect claim acknowledge dismiss snooze "
-    "encrypt decrypt compress unpack extract zip print draw paint play record capture encode decode generate".split()
+    "add make rid modify change alter erase wipe flush destroy discard dispose trash burn nuke shred evict expire "
+    "revoke grant rotate renew refresh rebuild reindex evaluate exec eval invoke perform spawn launch boot restart "
+    "reboot shutdown terminate abort pause resume suspend schedule reschedule deploy rollback revert undo redo import "
+    "export overwrite truncate prune trim dedupe compact migrate convert transform normalize copy clone duplicate fork "
+    "split join combine swap exchange flip switch attach detach link unlink bind mount unmount sign invite leave ban "
+    "kick mute unmute block unblock follow unfollow star unstar like vote rate pin unpin flag unflag tag untag label "
+    "unassign reassign delegate escalate resolve reopen charge refund bill invoice buy sell trade bid redeem withdraw "
+    "deposit spend donate unsubscribe enroll deregister hire fire promote demote accept decline confirm deny forward "
+    "dispatch broadcast notify alert page dial text tweet share reserve rent lend borrow loan return checkin consume "
+    "dequeue enqueue pop shift increment decrement bump touch click type press fill navigate scroll drag hover install "
+    "uninstall upgrade downgrade configure setup provision allocate release free stash rebase cherry squash amend "
+    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand throw "
+    "relocate ship deliver collect dismiss snooze encrypt decrypt compress unpack extract zip print draw paint play "
+    "record capture encode decode generate".split()
 )  # verbs of tools that change something, or may
 
 
 _THINGS_TOO = set(
-    "book order label mail email message post file issue ticket comment note record log request call payment "
-    "claim list search view text page tag star vote share rate link invoice bill text print "
-    "play trade return loan rent release stage cache store import export alert flag block change move".split()
+    "book order label mail email message post file issue ticket comment note record log request call payment claim "
+    "list search view text page tag star vote share rate link invoice bill print play trade return loan rent release "
+    "stage cache store import export alert flag block change move".split()
 )  # words that are nouns if another word stands before them
 
 
-_THINGS = set(
-    "id ids name names code codes key keys number value values type types kind field fields info information "
-    "detail details data item items entry entries result results summary status state history "
-    "account accounts user users profile profiles customer customers client clients contact contacts member "
-    "members person people employee employees agent agents team teams group groups role roles company companies "
-    "product products article articles category categories brand price prices quote quotes stock stocks inventory "
-    "catalog cart basket sale sales supplier suppliers vendor vendors warehouse shop store stores "
-    "project projects task tasks event events calendar appointment appointments meeting meetings slot slots date "
-    "dates day days week month year time times zone timezone deadline schedule schedules availability "
-    "folder folders directory directories path paths tree document documents sheet row rows column columns cell "
-    "cells table tables schema schemas database databases index version versions "
-    "repo repository repositories branch branches tag tags commit commits diff pull release releases thread "
-    "threads channel channels inbox chat conversation conversations attachment attachments "
-    "city cities country countries region address addresses location locations place places map route routes "
-    "distance weather forecast temperature station stations flight flights airport airports hotel hotels room "
-    "rooms "
-    "reservation reservations booking bookings trip trips car cars vehicle vehicles train trains ticker tickers "
-    "symbol symbols market markets exchange exchanges index indices currency currencies rate rates "
-    "income statement balance ratio ratios dividend dividends earning earnings news headline headlines gainer "
-    "gainers loser losers trade trades aggs bar bars close candle candles crypto option options fund funds "
-    "author authors title titles book genre genres publisher library libraries movie movies song songs album "
-    "albums artist artists playlist recipe recipes ingredient ingredients course courses student students "
-    "patient patients doctor doctors clinic diagnosis medication prescription lab test tests report reports "
-    "metric metrics statistic statistics stats count total totals sum average score scores rank ranking "
-    "page pages site sites url urls link links image images photo photos video videos media content header "
-    "headers body snippet snippets topic topics keyword keywords term terms language languages "
-    "server servers host hosts node nodes cluster pod pods service services job jobs build builds pipeline "
-    "pipelines resource resources config setting settings permission permissions policy policies limit limits "
-    "graph entity entities relation relations observation observations property properties graph edge edges link "
-    "model models version device devices sensor sensors reading readings alert alerts invoice invoices "
-    "order orders payment payments ticket tickets issue issues message messages post posts file files mail mails "
-    "email emails label labels comment comments note notes record records log logs request requests call calls "
-    "reply replies review reviews reaction reactions loan loans fine fines shipment shipments delivery deliveries "
-    "package packages parcel tracking invoice budget budgets expense expenses transaction transactions".split()
+_THINGS = set(  # the singular stands for a plural with s, too
+    "id ids name code key number value type kind field info information detail data item entry entries result summary "
+    "status state history account user profile customer client contact member person people employee agent team group "
+    "role company companies product article category categories brand price quote stock inventory catalog cart basket "
+    "sale supplier vendor warehouse shop project task event calendar appointment meeting slot date day week month year "
+    "time zone timezone deadline schedule availability folder directory directories path tree document sheet row "
+    "column cell table schema database index version repo repository repositories branch branches commit diff pull "
+    "thread channel inbox chat conversation attachment city cities country countries region address addresses location "
+    "place map route distance weather forecast temperature station flight airport hotel room reservation booking trip "
+    "car vehicle train ticker symbol market exchange indices currency currencies income statement balance ratio "
+    "dividend earning news headline gainer loser aggs bar close candle crypto option fund author title genre publisher "
+    "library libraries movie song album artist playlist recipe ingredient course student patient doctor clinic "
+    "diagnosis medication prescription lab test report metric statistic stats count total sum average score rank "
+    "ranking site url image photo video media content header body snippet topic keyword term language server host node "
+    "cluster pod service job build pipeline resource config setting permission policy policies limit graph entity "
+    "entities relation observation property properties edge model device sensor reading reply replies review reaction "
+    "fine shipment delivery deliveries package parcel tracking budget expense transaction".split()
 )
 
 
 _SMALL_WORDS = set(
-    (
-        "a all an any at by for from in is latest last first full my new of on one open per recent the this to top "
-        "current active available multiple single with by"
-    ).split()
+    "a all an any at by for from in is latest last first full my new of on one open per recent the this to top current "
+    "active available multiple single with".split()
 )
 
 
@@ -306,14 +280,13 @@ def refuses(content: str) -> bool:
     return says(content if value is None else value)
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #08c95977
-_VOLATILE = set(
-    "updated time datetime now today uptime elapsed duration latency".split()
-)  # a number with such a name differs between calls
+_VOLATILE = set("updated time datetime now today uptime elapsed duration latency".split())  # names of passing numbers
 
 
-PASSING = re.compile(
-    r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|\b(?:request|trace|session|process) id$|\bpage token$|\btook\b"  # noqa: E501
-)  # matches paths whose values are no facts
+PASSING = re.compile(  # matches paths whose values are no facts
+    r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|"
+    r"\b(?:request|trace|session|process) id$|\bpage token$|\btook\b"
+)
 
 
 @functools.cache
@@ -395,10 +368,8 @@ def _number(text: str) -> Any:
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #085c7e08
 _OPTION_WORDS = set(
-    (
-        "reason status state priority severity type kind mode category level format unit units order direction action "
-        "method"
-    ).split()
+    "reason status state priority severity type kind mode category level format unit units order direction action "
+    "method".split()
 )  # words of arguments whose description may list their values
 
 
@@ -426,9 +397,7 @@ def options_in(name: str, schema: dict) -> list[str]:
     )
 
 
-_FLEETING = re.compile(
-    r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I
-)  # an example whose meaning changes by tomorrow
+_FLEETING = re.compile(r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I)  # its meaning will change
 
 
 def _examples_in(text: str) -> list[str]:
@@ -481,14 +450,8 @@ def _steady_zones() -> list[str]:
 _TIMES = ("08:30", "13:05", "17:45", "22:10")  # few, so that several calls share one
 
 
-_ENDS = (
-    ("start", "end"),
-    ("from", "to"),
-    ("since", "until"),
-    ("after", "before"),
-    ("min", "max"),
-    ("first", "last"),
-)  # words in the names of two arguments; the argument with the first word gets the smaller value
+# words in the names of two arguments; the argument with the first word gets the smaller value
+_ENDS = (("start", "end"), ("from", "to"), ("since", "until"), ("after", "before"), ("min", "max"), ("first", "last"))
 
 
 def _in_order(params: dict) -> dict:
@@ -525,9 +488,8 @@ _SQL_READS = (
 )
 
 
-SEARCHING = set(
-    "query search keyword keywords term terms pattern q word words title text filter prefix phrase".split()
-)  # words of arguments that search for any text
+# words of arguments that search for any text
+SEARCHING = set("query search keyword keywords term terms pattern q word words title text filter prefix phrase".split())
 
 
 _FREQUENT = "a e i o s t an the of in to new".split()  # frequent in many texts
