@@ -166,12 +166,9 @@ def _doubt_sentence(sentence: str) -> str:
     words = re.findall(r"[a-z]+(?:-[a-z]+)*", sentence.lower())
     for i, word in enumerate(words):
         before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else "of"
-        listed = (
-            before in ("and", "or") and i > 1 and after in ("of", "for", "in", "with", "by", "and", "or", "from")
-        )  # a list of nouns, as in: subject, sender and label of a message
-        deed = not listed and (
-            not i or before in ("and", "or", "then", "also", "to", "will", "may", "can", "by", "not", "else")
-        )
+        # a list of nouns, as in: subject, sender and label of a message
+        listed = before in ("and", "or") and i > 1 and after in "of for in with by and or from".split()
+        deed = not listed and (not i or before in "and or then also to will may can by not else".split())
         changed = re.fullmatch(r"(\w+?)(?:ed|en)", word) and before in ("be", "been", "being", "gets", "get")
         named = (
             _verb_of(word) & (_CHANGES - {"return", "give"}) or changed and {word[:-1], word[:-2], word[:-3]} & _CHANGES
@@ -306,21 +303,13 @@ def is_fact(path: str, value: Any) -> bool:
     """Return whether a question can ask for a part of a result: short, on one line, the same tomorrow and on another
     machine."""
     text = str(value)
-    if text.lower() in ("true", "false", "yes", "no", "none", "null"):
+    if text.lower() in ("true", "false", "yes", "no", "none", "null") or not 0 < len(text) <= 60:
         return False
-    if (
-        not 0 < len(text) <= 60
-        or re.search(r"[;\n\r<>]", text)
-        or not re.search(r"\w", text)
-        or "/tmp/" in text
-        or _today_in(text)
-    ):
+    if re.search(r"[;\n\r<>]", text) or not re.search(r"\w", text) or "/tmp/" in text or _today_in(text):
         return False
-    return not (
-        set(words_of(path.rpartition(".")[2])) & _VOLATILE
-        and not isinstance(value, str)
-        or PASSING.search(" ".join(words_of(path)))
-    )
+    if set(words_of(path.rpartition(".")[2])) & _VOLATILE and not isinstance(value, str):
+        return False
+    return not PASSING.search(" ".join(words_of(path)))
 
 
 def facts_of(
@@ -330,11 +319,9 @@ def facts_of(
     "Return the facts of a result."
     if refuses(content):
         return []
-    whole, kept = read_value(content), []
-    for path, value in _text_facts(content, params) if whole is None else leaves(whole):
-        if is_fact(path, value):
-            kept.append((path, value))
-    return kept
+    whole = read_value(content)
+    found = _text_facts(content, params) if whole is None else leaves(whole)
+    return [(path, value) for path, value in found if is_fact(path, value)]
 
 
 def _text_facts(content: str, params: dict) -> list[tuple[str, Any]]:
@@ -385,16 +372,13 @@ def options_in(name: str, schema: dict) -> list[str]:
         (schema.get("description") or "").strip(),
     )
     listed = [*found[1].split(", "), found[2]] if found else []
-    return (
-        listed
-        if all(
-            0 < len(part.split()) <= 4
-            and not part[0].isupper()
-            and not {"empty", "string", "null", "none"} & set(part.split())
-            for part in listed
-        )
-        else []
+    fits = all(
+        0 < len(part.split()) <= 4
+        and not part[0].isupper()
+        and not {"empty", "string", "null", "none"} & set(part.split())
+        for part in listed
     )
+    return listed if fits else []
 
 
 _FLEETING = re.compile(r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I)  # its meaning will change
@@ -425,11 +409,9 @@ def resolved(schema: dict | bool, whole: dict) -> dict:
     kind = schema.get("type")
     if isinstance(kind, list):
         schema = schema | {"type": next((name for name in kind if name != "null"), None)}
-    return (
-        resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
-        if options
-        else schema
-    )
+    if not options:
+        return schema
+    return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #f71ffdd4
 @functools.cache
@@ -532,9 +514,7 @@ class Known:
     rng: random.Random
     seeds: dict[str, list]  # argument, or tool.argument -> values
     folders: list[str]  # folders in the server's configuration
-    found: dict[tuple[str, str], list] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # (tool, path) -> distinct values
+    found: dict = field(default_factory=lambda: defaultdict(list))  # (tool, path) -> distinct values
     texts: list[str] = field(default_factory=list)  # texts of results
     places: list[str] = field(default_factory=list)  # files and folders in results
 
@@ -581,10 +561,8 @@ class Known:
         no such value."""
         wanted = {singular(word) for word in words_of(name)}
 
-        def head(path: str) -> str:
-            return next(
-                (singular(word) for word in reversed(words_of(path)) if not word.isdigit()), ""
-            )  # only the last word counts: a time difference is no time
+        def head(path: str) -> str:  # only the last word counts: a time difference is no time
+            return next((singular(word) for word in reversed(words_of(path)) if not word.isdigit()), "")
 
         tests = (
             lambda tool, path: wanted <= _key_words(path) and head(path) in wanted,
