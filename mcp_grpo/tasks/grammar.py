@@ -30,6 +30,10 @@ class Step:
     tool: str
     params: str  # JSON, with sorted keys
 
+    @property
+    def arguments(self) -> dict:
+        return json.loads(self.params)
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
 class Phrase:
@@ -1144,7 +1148,7 @@ class _Clock:
     @staticmethod
     def of(phrase: Phrase) -> "_Clock | None":
         "Return the times and zones in the arguments of a phrase's only call; None if there are no such arguments."
-        values = json.loads(phrase.steps[-1].params) if phrase.plain and len(phrase.steps) == 1 else {}
+        values = phrase.steps[-1].arguments if phrase.plain and len(phrase.steps) == 1 else {}
         zones = {}
         for name, value in values.items():
             role = next((role for role, said in _ROLES if set(words_of(name)) & set(said.split())), "")
@@ -1296,6 +1300,10 @@ class Question:
     @property
     def answer(self) -> str:
         return "; ".join(map(str, self.values))
+
+    @property
+    def calls(self) -> tuple[Step, ...]:
+        return (*self.steps, self.change) if self.change else self.steps
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #ea773fd3
 def said_as(field: Field) -> str:
