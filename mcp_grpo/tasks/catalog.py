@@ -349,10 +349,13 @@ def kind_of(path: str, values: list, noun: str) -> str:
     return "text"
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #bae50c6d
-class Field(BaseModel):
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Field(_Strict):
     "One field of a thing."
 
-    model_config = ConfigDict(extra="forbid")
     path: str = Described(description="where the field stands in a record of a result")
     label: str = Described(description="what a person calls the field")
     kind: Literal["id", "name", "number", "date", "time", "category", "person", "place", "flag", "text"] = Described(
@@ -361,10 +364,9 @@ class Field(BaseModel):
     refers: str = Described("", description="other thing that the value identifies; empty if it identifies none")
 
 
-class Thing(BaseModel):
+class Thing(_Strict):
     "A kind of thing that the servers know."
 
-    model_config = ConfigDict(extra="forbid")
     noun: str = Described(description="what a person calls one such thing")
     plural: str = Described(description="what a person calls several such things")
     person: bool = Described(False, description="whether the thing is a person")
@@ -374,20 +376,18 @@ class Thing(BaseModel):
         return next((field for field in self.fields if field.path == path), None)
 
 
-class Key(BaseModel):
+class Key(_Strict):
     "The thing that an argument identifies."
 
-    model_config = ConfigDict(extra="forbid")
     thing: str = Described(description="noun of the thing that it identifies")
     by: Literal["id", "name", "value"] = Described(
         description="id or name: what identifies the thing; value: it identifies nothing, such as a number to add"
     )
 
 
-class Reader(BaseModel):
+class Reader(_Strict):
     "A tool that returns a thing, or a list of them."
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(default_factory=dict, description="argument -> what it identifies")
@@ -412,10 +412,9 @@ class Reader(BaseModel):
         return taken[0] if len(taken) == 1 and taken[0][1].by != "value" else None
 
 
-class Changer(BaseModel):
+class Changer(_Strict):
     "A tool that changes something, and the reader that shows it."
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(description="argument -> what it identifies; other arguments are plain values")
@@ -444,11 +443,10 @@ class Changer(BaseModel):
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5b42b8a3
-class Link(BaseModel):
+class Link(_Strict):
     """A list in the results of a reader that states how its things are related, as in a knowledge graph:
     `{"from": "Bo Kral", "relationType": "works_on", "to": "Tulip Fair"}`."""
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     items: str = Described(description="where the list stands in a result")
@@ -462,10 +460,9 @@ class Link(BaseModel):
         return f"{self.server}.{self.tool}"
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #b7f0ed32
-class Catalog(BaseModel):
+class Catalog(_Strict):
     "The things at some servers, what identifies them, and how they are connected."
 
-    model_config = ConfigDict(extra="forbid")
     things: list[Thing]
     readers: list[Reader]
     changers: list[Changer] = Described(default_factory=list)
@@ -588,13 +585,13 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
     ):
         items = max(shapes, key=shapes.get)
         noun = noun or one_of((words_of(items.rpartition(".")[2]) or [""])[-1])
-    if (
-        items is None
-        and not any(
-            flat(value) if isinstance(value, dict) else isinstance(value, (str, int, float)) for value in values
-        )
-        and not any(value_in(call.content) is None and facts_of(call.content, call.params) for call in calls)
-    ):
+
+    def tells(call: Seen) -> bool:
+        if (value := value_in(call.content)) is None:
+            return bool(facts_of(call.content, call.params))
+        return bool(flat(value)) if isinstance(value, dict) else isinstance(value, (str, int, float))
+
+    if items is None and not any(map(tells, calls)):
         return None
     if not noun and items is None:
         noun = (words_of(tool.name) or ["result"])[-1]
@@ -615,18 +612,12 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
             takes[name] = Key(thing=key[0], by=key[1]) if key else Key(thing="", by="value")
     if items is None and len(takes) == 1:
         [key] = takes.values()
-        if (
-            key.by == "id"
-            and key.thing != noun
-            and "id" not in words_of(tool.name)
-            and not any(
-                str(leaf) == str(given)
-                for call in calls
-                if isinstance(value := value_in(call.content), dict)
-                for leaf in flat(value).values()
-                for given in call.given.values()
-            )
-        ):
+        repeats = any(
+            {*map(str, flat(value).values())} & {*map(str, call.given.values())}
+            for call in calls
+            if isinstance(value := value_in(call.content), dict)
+        )
+        if key.by == "id" and key.thing != noun and "id" not in words_of(tool.name) and not repeats:
             noun = key.thing  # a price belongs to the thing that the argument identifies
     return Reader(
         server=server,
