@@ -77,24 +77,18 @@ class Mix:
         self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()
         self.known = Counter()  # numbers of drawn questions by how the asker knows the things
 
-    @property
-    def more(self) -> int:
-        return sum(n for calls, n in self.taken.items() if calls > 1)
-
-    @property
-    def changes(self) -> int:
-        return sum(n for (_, kind), n in self.kinds.items() if kind == "change")
-
     def next(self) -> tuple[Question, ...] | None:
         """Return the next unit: of the number of calls that lags most, then of the kind that lags most, then of the
         way of knowing things that lags most, then of the chain used least; None if no unit is left."""
         lengths = [n for n, kinds in self.waiting.items() if any(any(chains.values()) for chains in kinds.values())]
-        if not lengths or lengths == [1] and self.more >= self.wanted / 4 and self.taken[1] >= self.more:
+        more = self.taken.total() - self.taken[1]
+        if not lengths or lengths == [1] and more >= self.wanted / 4 and self.taken[1] >= more:
             return None
         n = min(lengths, key=lambda n: self.taken[n] / _LENGTHS.get(min(n, 5), 0.04))
         kinds = [kind for kind, chains in self.waiting[n].items() if any(chains.values())]
         kind = min(kinds, key=lambda kind: self.kinds[n, kind] / KINDS[kind])
-        if "change" in kinds and self.changes < _CHANGES * sum(self.taken.values()):
+        changes = sum(n for (_, drawn), n in self.kinds.items() if drawn == "change")
+        if "change" in kinds and changes < _CHANGES * self.taken.total():
             kind = "change"
         known, chain = min(
             (place for place, units in self.waiting[n][kind].items() if units),

@@ -302,7 +302,8 @@ async def explore(
         if not report.candidates[changer.tool]:
             report.dropped[changer.tool, "no wording states the arguments of a tool that changes something"] += 1
     split = split_questions(questions, share, seed)
-    wanted = dict(zip(SETS, (tasks, round(tasks * share), *[round(tasks * share / 2)] * 2)))
+    half = round(tasks * share / 2)
+    wanted = dict(zip(SETS, (tasks, round(tasks * share), half, half)))
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
