@@ -89,20 +89,15 @@ def _belonging(owners: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     "Return the names of a thing whose id or name is known."
+    if by == "name" and thing.person:
+        return (value, value) if thing.noun == "person" else (value, value, f"{thing.noun} {value}")
     if by == "name":
-        return (
-            (value, value, *(() if thing.noun == "person" else (f"{thing.noun} {value}",)))
-            if thing.person
-            else (value, f'"{value}"', f"the {thing.noun} {value}")
-        )
+        return value, f'"{value}"', f"the {thing.noun} {value}"
     if "@" in value:
         return value, f"whoever has the email address {value}"
-    code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper()
-    return (
-        (f"{thing.noun} {value}", value, value)
-        if code
-        else (f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}")
-    )
+    if re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper():
+        return f"{thing.noun} {value}", value, value
+    return f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}"
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d9e6a5b6
 _HOLDERS = {  # relation -> names of the person who has this relation to {x}
@@ -1738,35 +1733,23 @@ class Grammar:
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases):
             return
         field = self.rng.choice(common)
-        form = self.rng.choice(
-            [
-                i
-                for i, text in enumerate(first.texts[: min(len(phrase.texts) for phrase in phrases)])
-                if not text.startswith("whoever")
-            ]
-            or [0]
-        )  # one form of name that all of them have
+        forms = range(min(len(phrase.texts) for phrase in phrases))  # all of them have the same form of name
+        form = self.rng.choice([i for i in forms if not first.texts[i].startswith("whoever")] or [0])
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
-        together = Phrase(
-            (), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated)
+        stated = tuple(text for phrase in phrases for text in phrase.stated)
+        together, values = (
+            Phrase((), steps, first.record, first.reader, stated),
+            [p.record[field.path] for p in phrases],
         )
-        yield self.ask(
-            "each",
-            _EACH_WRITTEN
-            if written
-            else _EACH
-            if not first.plain
-            else _EACH_COMPUTED
-            if all(map(_of_numbers, phrases))
-            else _EACH_PLAIN,
-            together,
-            [phrase.record[field.path] for phrase in phrases],
-            field.path,
-            f=said_as(field),
-            fs=plural(said_as(field)),
-            xs=", ".join(said[:-1]) + " and " + said[-1],
-        )
+        if written:
+            forms = _EACH_WRITTEN
+        elif first.plain:
+            forms = _EACH_COMPUTED if all(map(_of_numbers, phrases)) else _EACH_PLAIN
+        else:
+            forms = _EACH
+        f, xs = said_as(field), ", ".join(said[:-1]) + " and " + said[-1]
+        yield self.ask("each", forms, together, values, field.path, f=f, fs=plural(f), xs=xs)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
         "Yield questions about the time of day in another place, and about the hours between two places."
@@ -1799,17 +1782,12 @@ class Grammar:
                     zones, steps = [clock.there for clock, _, _ in some], [phrase.steps[-1] for _, phrase, _ in some]
                     if len(set(zones)) < n:
                         continue
-                    [first, *_] = [phrase for _, phrase, _ in some]
-                    yield self.ask(
-                        "field" if n == 1 else "each",
-                        _CLOCK,
-                        Phrase((), tuple(steps), first.record, first.reader, (here, *zones)),
-                        [value for _, _, value in some],
-                        "time",
-                        t=time,
-                        a=_city(here),
-                        b=", ".join(map(_city, zones[:-1])) + " and " + _city(zones[-1]) if n > 1 else _city(zones[0]),
-                    )
+                    first, values = some[0][1], [value for _, _, value in some]
+                    both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones))
+                    *cities, last = map(_city, zones)
+                    b = ", ".join(cities) + " and " + last if cities else last
+                    kind = "field" if n == 1 else "each"
+                    yield self.ask(kind, _CLOCK, both, values, "time", t=time, a=_city(here), b=b)
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         """Yield the things that an argument can identify, each with the value to pass; a phrase holds only the calls
