@@ -417,13 +417,21 @@ class Author:
         return self.rng.sample(offered, len(offered))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #03802329
-FAMILIES: dict[str, Callable[[Author], Plan | tuple[Plan, ...]]] = {}  # name -> function; a tuple of plans is a pair
+# name -> function; a tuple of plans is a pair, None asks for another draw
+FAMILIES: dict[str, Callable[[Author], Plan | tuple[Plan, ...] | None]] = {}
 
 # %% ../../nbs/05_tasks/09_families.ipynb #175d8883
 def family(make: Callable) -> Callable:
     "Register a family under its own name."
     FAMILIES[make.__name__] = make
     return make
+
+
+def draw(name: str, author: Author) -> tuple[Plan, ...]:
+    "Draw the plan of a family, or the two plans of a pair."
+    while (plans := FAMILIES[name](author)) is None:
+        pass
+    return plans if isinstance(plans, tuple) else (plans,)
 
 
 def _values(author: Author, facts: list[Fact], question: str = "", **more) -> Plan:
@@ -645,44 +653,29 @@ def _computed(author: Author, facts: list[Fact], expression: str, question: str,
     return Plan(text, [*(fact.call() for fact in facts), program], [value], named, words, tolerance=_ROUNDED)
 
 
-def _try(make: Callable[[], Plan | None]) -> Plan:
-    "Draw until a plan can be made."
-    while (plan := make()) is None:
-        pass
-    return plan
-
-
 @family
 def difference(author):
     "Ask for the difference of two figures."
-
-    def make():
-        first = author.fact("price previous close employees")
-        second = author.fact(first.kind, author.company(first.company), first.when)
-        first, second = sorted((first, second), key=lambda fact: -float(fact.value))
-        question = author.say(
-            "What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?"
-        ).format(first.phrase(author), second.phrase(author))
-        return _computed(author, [first, second], "{} - {}", question, "difference minus exceeds")
-
-    return _try(make)
+    first = author.fact("price previous close employees")
+    second = author.fact(first.kind, author.company(first.company), first.when)
+    first, second = sorted((first, second), key=lambda fact: -float(fact.value))
+    question = author.say("What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?").format(
+        first.phrase(author), second.phrase(author)
+    )
+    return _computed(author, [first, second], "{} - {}", question, "difference minus exceeds")
 
 
 @family
 def total(author):
     "Ask for the sum of three figures."
-
-    def make():
-        first = author.fact("price previous employees volume")
-        second = author.fact(first.kind, author.company(first.company))
-        facts = [first, second, author.fact(first.kind, author.company(first.company, second.company))]
-        question = author.say(
-            "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
-        )
-        question = question.format(*(fact.phrase(author) for fact in facts))
-        return _computed(author, facts, "{} + {} + {}", question, "sum total together")
-
-    return _try(make)
+    first = author.fact("price previous employees volume")
+    second = author.fact(first.kind, author.company(first.company))
+    facts = [first, second, author.fact(first.kind, author.company(first.company, second.company))]
+    question = author.say(
+        "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
+    )
+    question = question.format(*(fact.phrase(author) for fact in facts))
+    return _computed(author, facts, "{} + {} + {}", question, "sum total together")
 
 
 @family
@@ -715,48 +708,40 @@ def average_close(author):
 @family
 def margin(author):
     "Ask for the costs as a percentage of the revenue."
-
-    def make():
-        costs = author.fact("costs")
-        revenue = author.fact("revenue", costs.company, costs.when)
-        question = author.say(
-            "What share of the revenue of {} in {} were its costs, in per cent?",
-            "Give the costs of {} in {} as a percentage of its revenue.",
-            "Of what {} took in during {}, how many per cent went into costs?",
-        ).format(costs.company.symbol, costs.when)
-        question += " Write a plain number."
-        plan = _computed(author, [costs, revenue], "100 * {} / {}", question, "per cent percent share costs")
-        if plan:
-            del plan.calls[1]  # one statement holds both
-        return plan
-
-    return _try(make)
+    costs = author.fact("costs")
+    revenue = author.fact("revenue", costs.company, costs.when)
+    question = author.say(
+        "What share of the revenue of {} in {} were its costs, in per cent?",
+        "Give the costs of {} in {} as a percentage of its revenue.",
+        "Of what {} took in during {}, how many per cent went into costs?",
+    ).format(costs.company.symbol, costs.when)
+    question += " Write a plain number."
+    plan = _computed(author, [costs, revenue], "100 * {} / {}", question, "per cent percent share costs")
+    if plan:
+        del plan.calls[1]  # one statement holds both
+    return plan
 
 
 @family
 def growth(author):
     "Ask for the change of the revenue between two years, in per cent."
-
-    def make():
-        early, late = sorted(author.rng.sample(_YEARS, 2))
-        before = author.fact("revenue", when=early)
-        after = author.fact("revenue", before.company, late)
-        question = author.say(
-            "By how many per cent did the revenue of {} change from {} to {}?",
-            "Give the growth of the revenue of {} from {} to {} in per cent.",
-            "How did the sales of {} develop from {} to {}, in per cent?",
-        ).format(before.company.symbol, early, late)
-        question += " Write a plain number."
-        what = "per cent percent growth change revenue"
-        plan = _computed(author, [after, before], "100 * ({0} - {1}) / {1}", question, what)
-        if plan:
-            del plan.calls[1]
-        return plan
-
-    return _try(make)
+    early, late = sorted(author.rng.sample(_YEARS, 2))
+    before = author.fact("revenue", when=early)
+    after = author.fact("revenue", before.company, late)
+    question = author.say(
+        "By how many per cent did the revenue of {} change from {} to {}?",
+        "Give the growth of the revenue of {} from {} to {} in per cent.",
+        "How did the sales of {} develop from {} to {}, in per cent?",
+    ).format(before.company.symbol, early, late)
+    question += " Write a plain number."
+    what = "per cent percent growth change revenue"
+    plan = _computed(author, [after, before], "100 * ({0} - {1}) / {1}", question, what)
+    if plan:
+        del plan.calls[1]
+    return plan
 
 
-def _holding(author: Author, named: bool) -> Plan:
+def _holding(author: Author, named: bool) -> Plan | None:
     "Return a plan that asks for the value of a number of shares of a company, by its symbol or its name."
     count, fact = author.rng.randrange(12, 400), author.fact("price previous")
     question = author.say(
@@ -764,8 +749,8 @@ def _holding(author: Author, named: bool) -> Plan:
         "Give the value of {} shares at {}.",
         "Somebody holds {} shares; how much is that at {}?",
     ).format(count, fact.phrase(author, fact.company.name if named else ""))
-    plan = _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares"))
-    return _found(plan, fact.company) if named else plan
+    plan = _computed(author, [fact], f"{count} * {{}}", question, "value worth shares")
+    return _found(plan, fact.company) if plan and named else plan
 
 
 @family
@@ -816,32 +801,24 @@ _SUM = "the sum of {} and {}, computed with Python and rounded to two decimals,"
 @family
 def post_computed(author):
     "Ask to post the sum of two figures."
-
-    def make():
-        first = author.fact("price previous employees")
-        second = author.fact(first.kind, author.company(first.company))
-        plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
-        return plan and _posted(author, plan, _SUM.format(first.phrase(author), second.phrase(author)))
-
-    return _try(make)
+    first = author.fact("price previous employees")
+    second = author.fact(first.kind, author.company(first.company))
+    plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
+    return plan and _posted(author, plan, _SUM.format(first.phrase(author), second.phrase(author)))
 
 
 @family
 def portfolio_post(author):
     "Ask to post the sum of two prices: six calls on four servers for two symbols, two prices, the sum, the message."
-
-    def make():
-        first = author.fact("price")
-        second = author.fact("price", author.company(first.company))
-        plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
-        if plan is None:
-            return None
-        plan.calls[:0] = [_symbol(first.company), _symbol(second.company)]
-        plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
-        phrases = [fact.phrase(author, fact.company.name) for fact in (first, second)]
-        return _posted(author, plan, _SUM.format(*phrases))
-
-    return _try(make)
+    first = author.fact("price")
+    second = author.fact("price", author.company(first.company))
+    plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
+    if plan is None:
+        return None
+    plan.calls[:0] = [_symbol(first.company), _symbol(second.company)]
+    plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
+    phrases = [fact.phrase(author, fact.company.name) for fact in (first, second)]
+    return _posted(author, plan, _SUM.format(*phrases))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #97783db0
 def _again(plan: Plan) -> Plan:
@@ -1032,8 +1009,7 @@ def write_families(
                     f"the family {family} has {made} different tasks in this world, not {wanted}: ask for fewer, "
                     "or leave the family out."
                 )
-            plans = FAMILIES[family](author)
-            plans = plans if isinstance(plans, tuple) else (plans,)
+            plans = draw(family, author)
             given = frozenset().union(*(TOOLS[call["tool"]].gives for plan in plans for call in plan.calls))
             stem = f"{source.split('/')[-1]}-{family}-{made:04d}"
             pair, state = (stem, rng.getstate()) if len(plans) > 1 else ("", None)
