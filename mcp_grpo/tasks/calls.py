@@ -177,6 +177,11 @@ def _doubt_sentence(sentence: str) -> str:
             return f"its description speaks of a change ('{word}')"
     return ""
 
+# %% ../../nbs/05_tasks/01_calls.ipynb #a7010051
+def properties_of(tool: mcp_types.Tool) -> dict[str, Any]:
+    "Return the arguments of a tool with their schemas."
+    return (tool.input_schema or {}).get("properties") or {}
+
 # %% ../../nbs/05_tasks/01_calls.ipynb #72d7287c
 def doubt_reading(
     tool: mcp_types.Tool,
@@ -190,18 +195,12 @@ def doubt_reading(
         return "its server says that it may change something"
     if hints is not None and hints.read_only_hint:
         return ""
-    properties = (tool.input_schema or {}).get("properties") or {}
-    if code := next((name for name in properties if _CODE_ARGUMENTS & set(words_of(name))), ""):
+    if code := next((name for name in properties_of(tool) if _CODE_ARGUMENTS & set(words_of(name))), ""):
         return f"the text in its argument '{code}' may be executed"
     words, own = words_of(tool.name), words_of(server)
     if own and words[: len(own)] == own:
         words = words[len(own) :]
-    things = {
-        singular(word)
-        for other in tools
-        for name in (other.input_schema or {}).get("properties") or {}
-        for word in words_of(name)
-    } - _CHANGES
+    things = {singular(word) for other in tools for name in properties_of(other) for word in words_of(name)} - _CHANGES
     return _doubt_name(words, things) or _doubt_sentence(
         re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0]
     )

@@ -24,7 +24,7 @@ from ..config import ConfigError, explain
 from ..files import replace_file
 from ..env.episode import CUT
 from .calls import CODES, READING, READING_LAST, ROOT_WORDS, SEARCHING, facts_of, read_value, refuses
-from .calls import resolved, singular, words_of
+from .calls import properties_of, resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)
@@ -632,7 +632,7 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
 
 def _limit_of(tool: mcp_types.Tool) -> int | None:
     "Return the default number of records in a tool's list, by the schema of an argument such as `limit`."
-    for name, schema in ((tool.input_schema or {}).get("properties") or {}).items():
+    for name, schema in properties_of(tool).items():
         default = schema.get("default") if isinstance(schema, dict) else None
         if isinstance(default, int) and default > 1 and set(words_of(name)) & {"limit", "max", "top", "count", "size"}:
             return default

@@ -30,7 +30,7 @@ from ..env.offer import offered
 from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
-from .calls import PASSING, words_of
+from .calls import PASSING, properties_of, words_of
 from .catalog import Catalog, Reader, Seen, read_catalog, records_of, write_catalog
 from .choose import SETS, Mix, known_by_heart, split_questions, tools_of
 from .grammar import Grammar, Question
@@ -48,8 +48,7 @@ def programmer_words(
     if re.search(r"\bsteps?\b", said):
         return "it names a step"
     for tool in tools:
-        names = [tool.name, *((tool.input_schema or {}).get("properties") or {})]
-        for name in names:
+        for name in (tool.name, *properties_of(tool)):
             if len(words_of(name)) > 1 and re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", said):
                 return f"it contains the name {name}"
         told = _words(tool.description or "")

@@ -1442,6 +1442,10 @@ class Grammar:
         x, o = _simple(parts.get("x", "")), _simple(parts.get("o", ""))
         return self.rng.choice([form for form in forms if (x or "{s}" not in form) and (o or "{o_s}" not in form)])
 
+    def name_of(self, phrase: Phrase) -> str:
+        "Draw a name that fits into the wordings for two things: if possible, one that is no clause."
+        return self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
+
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that a question can ask for: neither stated nor shown by an earlier call."
         thing, found = self.catalog.thing(phrase.reader.gives), []
@@ -1536,7 +1540,7 @@ class Grammar:
             if len(kinds) > 1 or len(others) > 6:
                 continue
             [kind], several = kinds, len(others) > 1
-            x = self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
+            x = self.name_of(phrase)
             who = "who" if is_somebody(kind) else f"which {plural(kind) if several else kind}"
             one, many = verb_forms(verb)
             first, _, rest = one.partition(" ")
@@ -1682,10 +1686,7 @@ class Grammar:
             return
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
-        first, second = (
-            self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
-            for phrase in (x, y)
-        )  # names that fit into the wordings for two things
+        first, second = self.name_of(x), self.name_of(y)
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         if x.record == y.record:
             return  # one thing, named in two ways
@@ -1738,10 +1739,8 @@ class Grammar:
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         stated = tuple(text for phrase in phrases for text in phrase.stated)
-        together, values = (
-            Phrase((), steps, first.record, first.reader, stated),
-            [p.record[field.path] for p in phrases],
-        )
+        together = Phrase((), steps, first.record, first.reader, stated)
+        values = [phrase.record[field.path] for phrase in phrases]
         if written:
             forms = _EACH_WRITTEN
         elif first.plain:

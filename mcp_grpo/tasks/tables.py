@@ -18,7 +18,7 @@ from typing import Any
 import mcp_types
 
 from ..client.pool import Lease
-from .calls import is_fact, refuses, words_of
+from .calls import is_fact, properties_of, refuses, words_of
 from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural
 from .catalog import value_in
 from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM
@@ -33,11 +33,7 @@ def takes_statement(
     kind: str,  # regular expression for the kinds of statements, in lower case
 ) -> str:  # the argument that holds the statement; empty if there is none
     "Return the argument for a statement of a tool whose name or description mentions a kind of SQL statement."
-    names = [
-        name
-        for name in (tool.input_schema or {}).get("properties") or {}
-        if set(words_of(name)) & {"sql", "query", "statement"}
-    ]
+    names = [name for name in properties_of(tool) if set(words_of(name)) & {"sql", "query", "statement"}]
     return names[0] if names and re.search(kind, f"{tool.name} {tool.description or ''}".lower()) else ""
 
 
