@@ -288,9 +288,8 @@ class TableGrammar:
                 about, named = f"{table.name}>{other.name}", [str(row[key])]
                 parts = {"n": thing.plural, "o": self.called(other, row)}
                 if thing.noun not in _AMOUNTS:
-                    yield self.ask(
-                        "count", OF_WHOM, table, f"SELECT COUNT(*) {joined}", len(mine), about, named, **parts
-                    )
+                    sql = f"SELECT COUNT(*) {joined}"
+                    yield self.ask("count", OF_WHOM, table, sql, len(mine), about, named, **parts)
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
                     if field.kind == "number" and len(held) > 1:
@@ -349,8 +348,8 @@ class TableGrammar:
                 continue
             values = {key: name} | {field.path: like[field.path] for field in plain}
             told = " and ".join(f"the {said_as(field)} {like[field.path]}" for field in plain)
-            columns, row = ", ".join(values), ", ".join(map(_quoted, values.values()))
-            sql = f"INSERT INTO {table.name} ({columns}) VALUES ({row})"
+            columns, cells = ", ".join(values), ", ".join(map(_quoted, values.values()))
+            sql = f"INSERT INTO {table.name} ({columns}) VALUES ({cells})"
             look = f"SELECT {columns}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name}"
             look += f" WHERE {key} = {_quoted(name)}"
             yield self.change(table, _ADD, sql, look, f"{table.name}+", [name], n=thing.noun, x=name, told=told)
