@@ -28,23 +28,19 @@ from ..env.episode import CUT
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #c652550e
 READING = set(
-    "get list read search find show describe query fetch look lookup count diff convert calculate compute sum "
-    "multiply subtract divide echo view info tree stat "
-    "browse head tail select explain evaluate translate weather".split()
+    "get list read search find show describe query fetch look lookup count diff convert calculate compute sum multiply "
+    "subtract divide echo view info tree stat browse head tail select explain evaluate translate weather".split()
 )
 
 
-READING_LAST = set(
-    "check status log open solve time date current add".split()
-)  # words that mean reading only at the end of a name
+READING_LAST = set("check status log open solve time date current add".split())  # only at the end of a name
 
 
 _WRITING = set(
-    "create write delete remove set update insert post send move edit rename commit checkout reset execute run "
-    "put push save append drop clear upload reply react merge stage cancel book order pay "
-    "toggle enable disable start stop trigger init mark archive kill patch replace purge lock unlock ack "
-    "acknowledge claim request close assign approve reject submit publish register "
-    "subscribe transfer restore sync".split()
+    "create write delete remove set update insert post send move edit rename commit checkout reset execute run put "
+    "push save append drop clear upload reply react merge stage cancel book order pay toggle enable disable start stop "
+    "trigger init mark archive kill patch replace purge lock unlock ack acknowledge claim request close assign approve "
+    "reject submit publish register subscribe transfer restore sync".split()
 )
 
 
@@ -87,75 +83,53 @@ _SURELY_READING = set(
 
 
 _CHANGES = _WRITING | set(
-    "add make rid replace modify change alter erase wipe flush purge destroy discard dispose trash burn nuke "
-    "shred evict expire revoke grant rotate renew refresh rebuild reindex "
-    "evaluate exec eval invoke perform spawn launch boot restart reboot shutdown terminate abort pause resume "
-    "suspend schedule reschedule deploy rollback revert undo redo import export "
-    "overwrite truncate prune trim dedupe compact migrate convert transform normalize rename copy clone duplicate "
-    "fork split join combine swap exchange flip switch attach detach link unlink bind mount unmount "
-    "sign invite join leave ban kick mute unmute block unblock follow unfollow star unstar like vote rate pin "
-    "unpin flag unflag tag untag label assign unassign reassign delegate escalate resolve reopen "
-    "charge refund bill invoice buy sell trade bid redeem withdraw deposit spend donate subscribe unsubscribe "
-    "enroll register deregister hire fire promote demote accept decline confirm deny "
-    "forward dispatch broadcast notify alert page dial text tweet share schedule reserve rent lend borrow loan "
-    "return checkout checkin consume dequeue enqueue pop shift increment decrement bump touch "
-    "click type press fill navigate scroll drag drop hover install uninstall upgrade downgrade configure set "
-    "setup provision allocate release free commit stage stash rebase cherry merge squash amend "
-    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand "
-    "throw move relocate transfer ship deliver collect claim acknowledge dismiss snooze "
-    "encrypt decrypt compress unpack extract zip print draw paint play record capture encode decode generate".split()
+    "add make rid modify change alter erase wipe flush destroy discard dispose trash burn nuke shred evict expire "
+    "revoke grant rotate renew refresh rebuild reindex evaluate exec eval invoke perform spawn launch boot restart "
+    "reboot shutdown terminate abort pause resume suspend schedule reschedule deploy rollback revert undo redo import "
+    "export overwrite truncate prune trim dedupe compact migrate convert transform normalize copy clone duplicate fork "
+    "split join combine swap exchange flip switch attach detach link unlink bind mount unmount sign invite leave ban "
+    "kick mute unmute block unblock follow unfollow star unstar like vote rate pin unpin flag unflag tag untag label "
+    "unassign reassign delegate escalate resolve reopen charge refund bill invoice buy sell trade bid redeem withdraw "
+    "deposit spend donate unsubscribe enroll deregister hire fire promote demote accept decline confirm deny forward "
+    "dispatch broadcast notify alert page dial text tweet share reserve rent lend borrow loan return checkin consume "
+    "dequeue enqueue pop shift increment decrement bump touch click type press fill navigate scroll drag hover install "
+    "uninstall upgrade downgrade configure setup provision allocate release free stash rebase cherry squash amend "
+    "train tune learn teach feed ingest seed store persist cache memorize forget remember lose give take hand throw "
+    "relocate ship deliver collect dismiss snooze encrypt decrypt compress unpack extract zip print draw paint play "
+    "record capture encode decode generate".split()
 )  # verbs of tools that change something, or may
 
 
 _THINGS_TOO = set(
-    "book order label mail email message post file issue ticket comment note record log request call payment "
-    "claim list search view text page tag star vote share rate link invoice bill text print "
-    "play trade return loan rent release stage cache store import export alert flag block change move".split()
+    "book order label mail email message post file issue ticket comment note record log request call payment claim "
+    "list search view text page tag star vote share rate link invoice bill print play trade return loan rent release "
+    "stage cache store import export alert flag block change move".split()
 )  # words that are nouns if another word stands before them
 
 
-_THINGS = set(
-    "id ids name names code codes key keys number value values type types kind field fields info information "
-    "detail details data item items entry entries result results summary status state history "
-    "account accounts user users profile profiles customer customers client clients contact contacts member "
-    "members person people employee employees agent agents team teams group groups role roles company companies "
-    "product products article articles category categories brand price prices quote quotes stock stocks inventory "
-    "catalog cart basket sale sales supplier suppliers vendor vendors warehouse shop store stores "
-    "project projects task tasks event events calendar appointment appointments meeting meetings slot slots date "
-    "dates day days week month year time times zone timezone deadline schedule schedules availability "
-    "folder folders directory directories path paths tree document documents sheet row rows column columns cell "
-    "cells table tables schema schemas database databases index version versions "
-    "repo repository repositories branch branches tag tags commit commits diff pull release releases thread "
-    "threads channel channels inbox chat conversation conversations attachment attachments "
-    "city cities country countries region address addresses location locations place places map route routes "
-    "distance weather forecast temperature station stations flight flights airport airports hotel hotels room "
-    "rooms "
-    "reservation reservations booking bookings trip trips car cars vehicle vehicles train trains ticker tickers "
-    "symbol symbols market markets exchange exchanges index indices currency currencies rate rates "
-    "income statement balance ratio ratios dividend dividends earning earnings news headline headlines gainer "
-    "gainers loser losers trade trades aggs bar bars close candle candles crypto option options fund funds "
-    "author authors title titles book genre genres publisher library libraries movie movies song songs album "
-    "albums artist artists playlist recipe recipes ingredient ingredients course courses student students "
-    "patient patients doctor doctors clinic diagnosis medication prescription lab test tests report reports "
-    "metric metrics statistic statistics stats count total totals sum average score scores rank ranking "
-    "page pages site sites url urls link links image images photo photos video videos media content header "
-    "headers body snippet snippets topic topics keyword keywords term terms language languages "
-    "server servers host hosts node nodes cluster pod pods service services job jobs build builds pipeline "
-    "pipelines resource resources config setting settings permission permissions policy policies limit limits "
-    "graph entity entities relation relations observation observations property properties graph edge edges link "
-    "model models version device devices sensor sensors reading readings alert alerts invoice invoices "
-    "order orders payment payments ticket tickets issue issues message messages post posts file files mail mails "
-    "email emails label labels comment comments note notes record records log logs request requests call calls "
-    "reply replies review reviews reaction reactions loan loans fine fines shipment shipments delivery deliveries "
-    "package packages parcel tracking invoice budget budgets expense expenses transaction transactions".split()
+_THINGS = set(  # the singular stands for a plural with s, too
+    "id ids name code key number value type kind field info information detail data item entry entries result summary "
+    "status state history account user profile customer client contact member person people employee agent team group "
+    "role company companies product article category categories brand price quote stock inventory catalog cart basket "
+    "sale supplier vendor warehouse shop project task event calendar appointment meeting slot date day week month year "
+    "time zone timezone deadline schedule availability folder directory directories path tree document sheet row "
+    "column cell table schema database index version repo repository repositories branch branches commit diff pull "
+    "thread channel inbox chat conversation attachment city cities country countries region address addresses location "
+    "place map route distance weather forecast temperature station flight airport hotel room reservation booking trip "
+    "car vehicle train ticker symbol market exchange indices currency currencies income statement balance ratio "
+    "dividend earning news headline gainer loser aggs bar close candle crypto option fund author title genre publisher "
+    "library libraries movie song album artist playlist recipe ingredient course student patient doctor clinic "
+    "diagnosis medication prescription lab test report metric statistic stats count total sum average score rank "
+    "ranking site url image photo video media content header body snippet topic keyword term language server host node "
+    "cluster pod service job build pipeline resource config setting permission policy policies limit graph entity "
+    "entities relation observation property properties edge model device sensor reading reply replies review reaction "
+    "fine shipment delivery deliveries package parcel tracking budget expense transaction".split()
 )
 
 
 _SMALL_WORDS = set(
-    (
-        "a all an any at by for from in is latest last first full my new of on one open per recent the this to top "
-        "current active available multiple single with by"
-    ).split()
+    "a all an any at by for from in is latest last first full my new of on one open per recent the this to top current "
+    "active available multiple single with".split()
 )
 
 
@@ -192,12 +166,9 @@ def _doubt_sentence(sentence: str) -> str:
     words = re.findall(r"[a-z]+(?:-[a-z]+)*", sentence.lower())
     for i, word in enumerate(words):
         before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else "of"
-        listed = (
-            before in ("and", "or") and i > 1 and after in ("of", "for", "in", "with", "by", "and", "or", "from")
-        )  # a list of nouns, as in: subject, sender and label of a message
-        deed = not listed and (
-            not i or before in ("and", "or", "then", "also", "to", "will", "may", "can", "by", "not", "else")
-        )
+        # a list of nouns, as in: subject, sender and label of a message
+        listed = before in ("and", "or") and i > 1 and after in "of for in with by and or from".split()
+        deed = not listed and (not i or before in "and or then also to will may can by not else".split())
         changed = re.fullmatch(r"(\w+?)(?:ed|en)", word) and before in ("be", "been", "being", "gets", "get")
         named = (
             _verb_of(word) & (_CHANGES - {"return", "give"}) or changed and {word[:-1], word[:-2], word[:-3]} & _CHANGES
@@ -205,6 +176,11 @@ def _doubt_sentence(sentence: str) -> str:
         if named and (deed or changed or not _verb_of(word) & (_THINGS_TOO | _THINGS)):
             return f"its description speaks of a change ('{word}')"
     return ""
+
+# %% ../../nbs/05_tasks/01_calls.ipynb #a7010051
+def properties_of(tool: mcp_types.Tool) -> dict[str, Any]:
+    "Return the arguments of a tool with their schemas."
+    return (tool.input_schema or {}).get("properties") or {}
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #72d7287c
 def doubt_reading(
@@ -219,18 +195,12 @@ def doubt_reading(
         return "its server says that it may change something"
     if hints is not None and hints.read_only_hint:
         return ""
-    properties = (tool.input_schema or {}).get("properties") or {}
-    if code := next((name for name in properties if _CODE_ARGUMENTS & set(words_of(name))), ""):
+    if code := next((name for name in properties_of(tool) if _CODE_ARGUMENTS & set(words_of(name))), ""):
         return f"the text in its argument '{code}' may be executed"
     words, own = words_of(tool.name), words_of(server)
     if own and words[: len(own)] == own:
         words = words[len(own) :]
-    things = {
-        singular(word)
-        for other in tools
-        for name in (other.input_schema or {}).get("properties") or {}
-        for word in words_of(name)
-    } - _CHANGES
+    things = {singular(word) for other in tools for name in properties_of(other) for word in words_of(name)} - _CHANGES
     return _doubt_name(words, things) or _doubt_sentence(
         re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0]
     )
@@ -306,14 +276,13 @@ def refuses(content: str) -> bool:
     return says(content if value is None else value)
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #08c95977
-_VOLATILE = set(
-    "updated time datetime now today uptime elapsed duration latency".split()
-)  # a number with such a name differs between calls
+_VOLATILE = set("updated time datetime now today uptime elapsed duration latency".split())  # names of passing numbers
 
 
-PASSING = re.compile(
-    r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|\b(?:request|trace|session|process) id$|\bpage token$|\btook\b"  # noqa: E501
-)  # matches paths whose values are no facts
+PASSING = re.compile(  # matches paths whose values are no facts
+    r"\b(?:created|modified|accessed|timestamp|nonce|cursor|inode|pid|permissions)\b|"
+    r"\b(?:request|trace|session|process) id$|\bpage token$|\btook\b"
+)
 
 
 @functools.cache
@@ -333,21 +302,13 @@ def is_fact(path: str, value: Any) -> bool:
     """Return whether a question can ask for a part of a result: short, on one line, the same tomorrow and on another
     machine."""
     text = str(value)
-    if text.lower() in ("true", "false", "yes", "no", "none", "null"):
+    if text.lower() in ("true", "false", "yes", "no", "none", "null") or not 0 < len(text) <= 60:
         return False
-    if (
-        not 0 < len(text) <= 60
-        or re.search(r"[;\n\r<>]", text)
-        or not re.search(r"\w", text)
-        or "/tmp/" in text
-        or _today_in(text)
-    ):
+    if re.search(r"[;\n\r<>]", text) or not re.search(r"\w", text) or "/tmp/" in text or _today_in(text):
         return False
-    return not (
-        set(words_of(path.rpartition(".")[2])) & _VOLATILE
-        and not isinstance(value, str)
-        or PASSING.search(" ".join(words_of(path)))
-    )
+    if set(words_of(path.rpartition(".")[2])) & _VOLATILE and not isinstance(value, str):
+        return False
+    return not PASSING.search(" ".join(words_of(path)))
 
 
 def facts_of(
@@ -357,11 +318,9 @@ def facts_of(
     "Return the facts of a result."
     if refuses(content):
         return []
-    whole, kept = read_value(content), []
-    for path, value in _text_facts(content, params) if whole is None else leaves(whole):
-        if is_fact(path, value):
-            kept.append((path, value))
-    return kept
+    whole = read_value(content)
+    found = _text_facts(content, params) if whole is None else leaves(whole)
+    return [(path, value) for path, value in found if is_fact(path, value)]
 
 
 def _text_facts(content: str, params: dict) -> list[tuple[str, Any]]:
@@ -395,10 +354,8 @@ def _number(text: str) -> Any:
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #085c7e08
 _OPTION_WORDS = set(
-    (
-        "reason status state priority severity type kind mode category level format unit units order direction action "
-        "method"
-    ).split()
+    "reason status state priority severity type kind mode category level format unit units order direction action "
+    "method".split()
 )  # words of arguments whose description may list their values
 
 
@@ -414,21 +371,16 @@ def options_in(name: str, schema: dict) -> list[str]:
         (schema.get("description") or "").strip(),
     )
     listed = [*found[1].split(", "), found[2]] if found else []
-    return (
-        listed
-        if all(
-            0 < len(part.split()) <= 4
-            and not part[0].isupper()
-            and not {"empty", "string", "null", "none"} & set(part.split())
-            for part in listed
-        )
-        else []
+    fits = all(
+        0 < len(part.split()) <= 4
+        and not part[0].isupper()
+        and not {"empty", "string", "null", "none"} & set(part.split())
+        for part in listed
     )
+    return listed if fits else []
 
 
-_FLEETING = re.compile(
-    r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I
-)  # an example whose meaning changes by tomorrow
+_FLEETING = re.compile(r"\b(?:yesterday|today|tomorrow|now|ago|last|next|latest)\b", re.I)  # its meaning will change
 
 
 def _examples_in(text: str) -> list[str]:
@@ -456,11 +408,9 @@ def resolved(schema: dict | bool, whole: dict) -> dict:
     kind = schema.get("type")
     if isinstance(kind, list):
         schema = schema | {"type": next((name for name in kind if name != "null"), None)}
-    return (
-        resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
-        if options
-        else schema
-    )
+    if not options:
+        return schema
+    return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #f71ffdd4
 @functools.cache
@@ -481,14 +431,8 @@ def _steady_zones() -> list[str]:
 _TIMES = ("08:30", "13:05", "17:45", "22:10")  # few, so that several calls share one
 
 
-_ENDS = (
-    ("start", "end"),
-    ("from", "to"),
-    ("since", "until"),
-    ("after", "before"),
-    ("min", "max"),
-    ("first", "last"),
-)  # words in the names of two arguments; the argument with the first word gets the smaller value
+# words in the names of two arguments; the argument with the first word gets the smaller value
+_ENDS = (("start", "end"), ("from", "to"), ("since", "until"), ("after", "before"), ("min", "max"), ("first", "last"))
 
 
 def _in_order(params: dict) -> dict:
@@ -525,9 +469,8 @@ _SQL_READS = (
 )
 
 
-SEARCHING = set(
-    "query search keyword keywords term terms pattern q word words title text filter prefix phrase".split()
-)  # words of arguments that search for any text
+# words of arguments that search for any text
+SEARCHING = set("query search keyword keywords term terms pattern q word words title text filter prefix phrase".split())
 
 
 _FREQUENT = "a e i o s t an the of in to new".split()  # frequent in many texts
@@ -570,9 +513,7 @@ class Known:
     rng: random.Random
     seeds: dict[str, list]  # argument, or tool.argument -> values
     folders: list[str]  # folders in the server's configuration
-    found: dict[tuple[str, str], list] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # (tool, path) -> distinct values
+    found: dict = field(default_factory=lambda: defaultdict(list))  # (tool, path) -> distinct values
     texts: list[str] = field(default_factory=list)  # texts of results
     places: list[str] = field(default_factory=list)  # files and folders in results
 
@@ -619,10 +560,8 @@ class Known:
         no such value."""
         wanted = {singular(word) for word in words_of(name)}
 
-        def head(path: str) -> str:
-            return next(
-                (singular(word) for word in reversed(words_of(path)) if not word.isdigit()), ""
-            )  # only the last word counts: a time difference is no time
+        def head(path: str) -> str:  # only the last word counts: a time difference is no time
+            return next((singular(word) for word in reversed(words_of(path)) if not word.isdigit()), "")
 
         tests = (
             lambda tool, path: wanted <= _key_words(path) and head(path) in wanted,

@@ -24,7 +24,7 @@ from ..config import ConfigError, explain
 from ..files import replace_file
 from ..env.episode import CUT
 from .calls import CODES, READING, READING_LAST, ROOT_WORDS, SEARCHING, facts_of, read_value, refuses
-from .calls import resolved, singular, words_of
+from .calls import properties_of, resolved, singular, words_of
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5146a58a
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Seen:
     tool: str
     params: dict
     content: str  # as the policy sees it
+
+    @property
+    def id(self) -> str:
+        return f"{self.server}.{self.tool}"
 
     @property
     def whole(self) -> bool:
@@ -119,15 +123,7 @@ _item = re.compile(r"(?:[*+-] |\s+)?([^\s:;,]{2,60})")  # one word per line, as 
 _envelope = re.compile(r"(?:.*_)?(?:data|result|content|payload|response|output)")
 
 
-_SIGNS = {
-    "ok",
-    "success",
-    "status",
-    "error",
-    "code",
-    "tool",
-    "jsonrpc",
-}  # fields that an envelope has beside its content
+_SIGNS = {"ok", "success", "status", "error", "code", "tool", "jsonrpc"}  # fields of an envelope beside its content
 
 
 def _unwrapped(value: Any) -> Any:
@@ -214,13 +210,8 @@ _GENERIC = set(
 IDENTIFIERS = CODES - {"key", "handle"}
 
 
-_WORLDWIDE = {
-    "ticker": "symbol",
-    "symbol": "symbol",
-    "isbn": "isbn",
-    "sku": "sku",
-    "email": "email",
-}  # identifiers that mean the same at every server
+# identifiers that mean the same at every server
+_WORLDWIDE = {"ticker": "symbol", "symbol": "symbol", "isbn": "isbn", "sku": "sku", "email": "email"}
 
 
 NAMES = {"name", "title", "label", "subject"}
@@ -229,7 +220,7 @@ NAMES = {"name", "title", "label", "subject"}
 def plural(noun: str) -> str:
     "Return the plural of an English noun."
     last = noun.rpartition(" ")[2]
-    if last in ("person",):
+    if last == "person":
         return noun.removesuffix("person") + "people"
     if last in ("news", "information", "data", "series", "staff", "history") or one_of(last) != last:
         return noun  # has the same form in the plural, or is a plural already
@@ -358,10 +349,13 @@ def kind_of(path: str, values: list, noun: str) -> str:
     return "text"
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #bae50c6d
-class Field(BaseModel):
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Field(_Strict):
     "One field of a thing."
 
-    model_config = ConfigDict(extra="forbid")
     path: str = Described(description="where the field stands in a record of a result")
     label: str = Described(description="what a person calls the field")
     kind: Literal["id", "name", "number", "date", "time", "category", "person", "place", "flag", "text"] = Described(
@@ -370,10 +364,9 @@ class Field(BaseModel):
     refers: str = Described("", description="other thing that the value identifies; empty if it identifies none")
 
 
-class Thing(BaseModel):
+class Thing(_Strict):
     "A kind of thing that the servers know."
 
-    model_config = ConfigDict(extra="forbid")
     noun: str = Described(description="what a person calls one such thing")
     plural: str = Described(description="what a person calls several such things")
     person: bool = Described(False, description="whether the thing is a person")
@@ -383,20 +376,18 @@ class Thing(BaseModel):
         return next((field for field in self.fields if field.path == path), None)
 
 
-class Key(BaseModel):
+class Key(_Strict):
     "The thing that an argument identifies."
 
-    model_config = ConfigDict(extra="forbid")
     thing: str = Described(description="noun of the thing that it identifies")
     by: Literal["id", "name", "value"] = Described(
         description="id or name: what identifies the thing; value: it identifies nothing, such as a number to add"
     )
 
 
-class Reader(BaseModel):
+class Reader(_Strict):
     "A tool that returns a thing, or a list of them."
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(default_factory=dict, description="argument -> what it identifies")
@@ -417,17 +408,13 @@ class Reader(BaseModel):
     @property
     def key(self) -> tuple[str, Key] | None:
         "Return the one argument that identifies something; None if there is none, or several, or only a plain value."
-        return (
-            next(iter(self.takes.items()))
-            if len(self.takes) == 1 and not any(key.by == "value" for key in self.takes.values())
-            else None
-        )
+        taken = list(self.takes.items())
+        return taken[0] if len(taken) == 1 and taken[0][1].by != "value" else None
 
 
-class Changer(BaseModel):
+class Changer(_Strict):
     "A tool that changes something, and the reader that shows it."
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     takes: dict[str, Key] = Described(description="argument -> what it identifies; other arguments are plain values")
@@ -456,11 +443,10 @@ class Changer(BaseModel):
         return all(record.get(path) in values for path, values in self.only.get(argument, {}).items())
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #5b42b8a3
-class Link(BaseModel):
+class Link(_Strict):
     """A list in the results of a reader that states how its things are related, as in a knowledge graph:
     `{"from": "Bo Kral", "relationType": "works_on", "to": "Tulip Fair"}`."""
 
-    model_config = ConfigDict(extra="forbid")
     server: str
     tool: str
     items: str = Described(description="where the list stands in a result")
@@ -474,10 +460,9 @@ class Link(BaseModel):
         return f"{self.server}.{self.tool}"
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #b7f0ed32
-class Catalog(BaseModel):
+class Catalog(_Strict):
     "The things at some servers, what identifies them, and how they are connected."
 
-    model_config = ConfigDict(extra="forbid")
     things: list[Thing]
     readers: list[Reader]
     changers: list[Changer] = Described(default_factory=list)
@@ -522,10 +507,8 @@ class Catalog(BaseModel):
             lines.append(f"{thing.noun}{' (somebody)' * thing.person}: {said}")
             for reader in self.readers:
                 if reader.gives == thing.noun:
-                    lines.append(
-                        f"  {reader.id} gives "
-                        f"{thing.plural if reader.items is not None else 'one'}{_given(reader.takes)}"
-                    )
+                    several = thing.plural if reader.items is not None else "one"
+                    lines.append(f"  {reader.id} gives {several}{_given(reader.takes)}")
         lines += [
             f"{changer.server}.{changer.tool} changes something{_given(changer.takes)}, which {changer.shown_by} shows"
             for changer in self.changers
@@ -537,15 +520,11 @@ class Catalog(BaseModel):
 
 
 def _given(takes: dict[str, Key]) -> str:
-    return (
-        " for "
-        + ", ".join(
-            f"the {key.by} of {article(key.thing)} {key.thing}" if key.by != "value" else name
-            for name, key in takes.items()
-        )
-        if takes
-        else ""
-    )
+    said = [
+        f"the {key.by} of {article(key.thing)} {key.thing}" if key.by != "value" else name
+        for name, key in takes.items()
+    ]
+    return f" for {', '.join(said)}" if said else ""
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #ddfd8e63
 def needed_arguments(tool: mcp_types.Tool) -> dict[str, dict]:
@@ -559,10 +538,8 @@ def needed_arguments(tool: mcp_types.Tool) -> dict[str, dict]:
                 continue
             inner, part = f"{path}.{name}".removeprefix("."), resolved(part, whole) if isinstance(part, dict) else {}
             if part.get("type") == "array" and isinstance(part.get("items"), dict):
-                inner, part = (
-                    inner + "[]",
-                    {"description": part.get("description", "")} | resolved(part["items"], whole),
-                )
+                told = {"description": part.get("description", "")}
+                inner, part = inner + "[]", told | resolved(part["items"], whole)
             found |= needed(part, inner) if part.get("required") and inner.count(".") < 2 else {inner: part}
         return found
 
@@ -608,13 +585,13 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
     ):
         items = max(shapes, key=shapes.get)
         noun = noun or one_of((words_of(items.rpartition(".")[2]) or [""])[-1])
-    if (
-        items is None
-        and not any(
-            flat(value) if isinstance(value, dict) else isinstance(value, (str, int, float)) for value in values
-        )
-        and not any(value_in(call.content) is None and facts_of(call.content, call.params) for call in calls)
-    ):
+
+    def tells(call: Seen) -> bool:
+        if (value := value_in(call.content)) is None:
+            return bool(facts_of(call.content, call.params))
+        return bool(flat(value)) if isinstance(value, dict) else isinstance(value, (str, int, float))
+
+    if items is None and not any(map(tells, calls)):
         return None
     if not noun and items is None:
         noun = (words_of(tool.name) or ["result"])[-1]
@@ -635,18 +612,12 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
             takes[name] = Key(thing=key[0], by=key[1]) if key else Key(thing="", by="value")
     if items is None and len(takes) == 1:
         [key] = takes.values()
-        if (
-            key.by == "id"
-            and key.thing != noun
-            and "id" not in words_of(tool.name)
-            and not any(
-                str(leaf) == str(given)
-                for call in calls
-                if isinstance(value := value_in(call.content), dict)
-                for leaf in flat(value).values()
-                for given in call.given.values()
-            )
-        ):
+        repeats = any(
+            {*map(str, flat(value).values())} & {*map(str, call.given.values())}
+            for call in calls
+            if isinstance(value := value_in(call.content), dict)
+        )
+        if key.by == "id" and key.thing != noun and "id" not in words_of(tool.name) and not repeats:
             noun = key.thing  # a price belongs to the thing that the argument identifies
     return Reader(
         server=server,
@@ -661,7 +632,7 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
 
 def _limit_of(tool: mcp_types.Tool) -> int | None:
     "Return the default number of records in a tool's list, by the schema of an argument such as `limit`."
-    for name, schema in ((tool.input_schema or {}).get("properties") or {}).items():
+    for name, schema in properties_of(tool).items():
         default = schema.get("default") if isinstance(schema, dict) else None
         if isinstance(default, int) and default > 1 and set(words_of(name)) & {"limit", "max", "top", "count", "size"}:
             return default
@@ -691,7 +662,7 @@ def records_of(reader: Reader, call: Seen) -> list[dict]:
         if not isinstance(value, dict) or refuses(call.content):
             return []
         return [_of_any_day(flat(value), call.given.values())]
-    found = _at(value, reader.items) if reader.items else value
+    found = _at(value, reader.items)
     if _by_id(found):
         found = [{"id": name} | part for name, part in found.items()]
     found = found if isinstance(found, list) else [found] if isinstance(found, dict) else []
@@ -766,9 +737,14 @@ def _links_of(reader: Reader, calls: list[Seen]) -> Iterator[Link]:
             )
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #1a8267c1
-def _entry_word(name: str) -> list[str]:
-    'Return ["entry"] if the name ends in history, log or list, so that a record is a "history entry"; otherwise [].'
-    return ["entry"] if words_of(name)[-1:] in (["history"], ["log"], ["list"]) else []
+def _inner_readers(reader: Reader, calls: list[Seen]) -> Iterator[Reader]:
+    "Yield the readers of the lists that stand in the results of a reader that returns one thing."
+    times = Counter(path for call in calls for path, _ in lists_in(value_in(call.content)) if path.count(".") < 2)
+    for path, n in times.items():
+        words = words_of(path.rpartition(".")[2])
+        entry = ["entry"] if words[-1:] in (["history"], ["log"], ["list"]) else []  # of an order's history
+        if n > 1 and words:
+            yield reader.model_copy(update={"items": path, "gives": " ".join([*map(one_of, words), *entry])})
 
 
 def _renamed(reader: Reader, noun: str) -> Reader:
@@ -790,6 +766,15 @@ def _value_called(tool: mcp_types.Tool) -> str:
     return found[1] if found else ""
 
 
+def _text_label(noun: str, readers: list[Reader], tools: dict[str, dict[str, mcp_types.Tool]]) -> str:
+    """Return the name of the one value that these readers return, by a description or else by the name of a tool:
+    get_flight_status returns a status and no flight. Empty if neither names it."""
+    found = [_value_called(tools[reader.server][reader.tool]) for reader in readers]
+    last = [word for reader in readers for word in words_of(reader.tool)[-1:]]
+    found += [f"{noun} {word}" for word in last if word in ("status", "time", "date")]
+    return next(filter(None, found), "")
+
+
 def _label(path: str, noun: str) -> str:
     "Return what a person calls a field: without the name of its thing in front."
     words = words_of(path.rpartition(".")[2]) or words_of(path) or noun.split()
@@ -806,28 +791,19 @@ def _label(path: str, noun: str) -> str:
 _UNITS = {"g", "kg", "mg", "mm", "cm", "km", "ml", "kb", "mb", "gb", "usd", "eur"}
 
 
-_SPELT_OUT = {
+_SPELT_OUT = {  # names of fields that nobody uses in a sentence, and the labels for them
     "dob": "date of birth",
     "address 1": "street address",
     "address 2": "second line of the address",
-}  # names of fields that nobody uses in a sentence, and the labels for them
+}
 
 
 def _is_person(values: list) -> bool:
     "Return whether more than 80 % of the values look like full names of people."
-    return (
-        sum(
-            bool(
-                re.fullmatch(
-                    r"[A-ZÀ-Ž][\w'’-]+(?: (?:de|van|von|der|da|di|la|el|al)\b)*(?: [A-ZÀ-Ž][\w'’.-]*)+", str(value)
-                )
-            )
-            and not re.search(r"\b(?:the|of|and|for|a)\b", str(value), re.I)
-            for value in values
-        )
-        > 0.8 * len(values)
-        > 0
-    )
+    form = r"[A-ZÀ-Ž][\w'’-]+(?: (?:de|van|von|der|da|di|la|el|al)\b)*(?: [A-ZÀ-Ž][\w'’.-]*)+"
+    names = [value for value in map(str, values) if re.fullmatch(form, value)]
+    names = [name for name in names if not re.search(r"\b(?:the|of|and|for|a)\b", name, re.I)]
+    return len(names) > 0.8 * len(values) > 0
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #dcee15da
 def make_catalog(
@@ -853,17 +829,8 @@ def make_catalog(
         if listed in named and reader.gives not in named:
             reader = _renamed(reader, listed)
         readers.append(reader)
-        inside = (
-            Counter(path for call in calls for path, _ in lists_in(value_in(call.content)) if path.count(".") < 2)
-            if reader.items is None
-            else {}
-        )
-        readers += [
-            reader.model_copy(update={"items": path, "gives": noun})
-            for path, n in inside.items()
-            if n > 1
-            and (noun := " ".join([*map(one_of, words_of(last := path.rpartition(".")[2])), *_entry_word(last)]))
-        ]
+        if reader.items is None:
+            readers += _inner_readers(reader, calls)
     values: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
     for reader in readers:
         for call in of_tool[reader.server, reader.tool]:
@@ -873,55 +840,44 @@ def make_catalog(
                 reader.shows = list(dict.fromkeys([*reader.shows, *record]))
     things = []
     for noun, fields in values.items():
-        labels = Counter(_label(path, noun) for path in fields)
-        found = []
-        for path, held in fields.items():
-            kind, key = (
-                kind_of(path, held, noun)
-                if path
-                else "id"
-                if any("id" in words_of(reader.tool) for reader in readers if reader.gives == noun)
-                else "text",
-                key_of(path.rpartition(".")[2], noun),
-            )
-            told = (
-                next(
-                    (
-                        said
-                        for reader in readers
-                        if reader.gives == noun and (said := _value_called(tools[reader.server][reader.tool]))
-                    ),
-                    "",
-                )
-                if not path and kind != "id"
-                else ""
-            )
-            if not path and kind != "id" and not told:
-                told = next(
-                    (
-                        f"{noun} {last}"
-                        for reader in readers
-                        if reader.gives == noun and (last := words_of(reader.tool)[-1]) in ("status", "time", "date")
-                    ),
-                    "",
-                )  # get_flight_status returns a status and no flight
-            label = told or _label(path, noun) if labels[_label(path, noun)] == 1 else " ".join(words_of(path)) or path
-            refers = key[0] if kind == "id" and key and key[0] != noun else ""
-            found.append(Field(path=path, label=label, kind=kind, refers=refers))
-        somebody = (
-            is_somebody(noun)
-            or not _SOMETHING & set(noun.split())
-            and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
-        )
-        for field in found:
-            if somebody and field.kind == "name" and words_of(field.path)[-1:] == ["title"]:
-                field.kind = "text"
-            if words_of(field.path)[-1:] in (["ok"], ["success"]):
-                found = [other for other in found if other is not field]
-        things.append(Thing(noun=noun, plural=plural(noun), person=somebody, fields=found))
+        own = [reader for reader in readers if reader.gives == noun]
+        things.append(_thing_of(noun, fields, own, tools))
     readers = [reader for reader in readers if reader.gives in values]
     links = [link for reader in readers for link in _links_of(reader, of_tool[reader.server, reader.tool])]
     return Catalog(things=things, readers=readers, links=links)
+
+
+def _thing_of(
+    noun: str,
+    fields: dict[str, list],  # path -> values in all results
+    readers: list[Reader],  # those that return it
+    tools: dict[str, dict[str, mcp_types.Tool]],
+) -> Thing:
+    "Return what the results tell about a kind of thing."
+    labels = Counter(_label(path, noun) for path in fields)
+    found = []
+    for path, values in fields.items():
+        key, label = key_of(path.rpartition(".")[2], noun), _label(path, noun)
+        if path:
+            kind = kind_of(path, values, noun)
+        else:
+            kind = "id" if any("id" in words_of(reader.tool) for reader in readers) else "text"
+        if labels[label] > 1:
+            label = " ".join(words_of(path)) or path
+        elif not path and kind == "text":
+            label = _text_label(noun, readers, tools) or label
+        refers = key[0] if kind == "id" and key and key[0] != noun else ""
+        found.append(Field(path=path, label=label, kind=kind, refers=refers))
+    somebody = (
+        is_somebody(noun)
+        or not _SOMETHING & set(noun.split())
+        and any(words_of(field.path)[-1:] == ["name"] and _is_person(fields[field.path]) for field in found)
+    )
+    for field in found:
+        if somebody and field.kind == "name" and words_of(field.path)[-1:] == ["title"]:
+            field.kind = "text"
+    found = [field for field in found if words_of(field.path)[-1:] not in (["ok"], ["success"])]
+    return Thing(noun=noun, plural=plural(noun), person=somebody, fields=found)
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #48864c38
 def write_catalog(catalog: Catalog, path: str | Path) -> None:

@@ -20,20 +20,9 @@ from .grammar import Question
 _LENGTHS = {1: 0.36, 2: 0.34, 3: 0.18, 4: 0.08, 5: 0.04}  # calls -> share of the tasks, if the servers allow it
 
 
-KINDS = {
-    "field": 7,
-    "fields": 2,
-    "list": 2,
-    "count": 2,
-    "extreme": 2,
-    "larger": 1,
-    "same": 0.4,
-    "whether": 0.8,
-    "unknown": 0.8,
-    "change": 4,
-    "sum": 2,
-    "each": 2,
-}  # kind -> weight in the mix
+KINDS = dict(  # kind -> weight in the mix
+    field=7, fields=2, list=2, count=2, extreme=2, larger=1, same=0.4, whether=0.8, unknown=0.8, change=4, sum=2, each=2
+)
 _CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
 _KNOWN = {"name": 3, "number": 2.5, "rare": 0.5}  # how the asker knows the things -> weight in the mix
 
@@ -50,13 +39,12 @@ def _known_by(
 
 def calls_of(question: Question) -> int:
     "Return the number of calls that a question needs."
-    return len(question.steps) + (question.change is not None)
+    return len(question.calls)
 
 
 def tools_of(question: Question) -> tuple[str, ...]:
     "Return the tools that a question needs, in order, as server.tool."
-    steps = (*question.steps, *([question.change] if question.change else ()))
-    return tuple(f"{step.server}.{step.tool}" for step in steps)
+    return tuple(f"{step.server}.{step.tool}" for step in question.calls)
 
 
 def _in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
@@ -79,9 +67,8 @@ class Mix:
         rare: Collection[str] = (),  # numbers of things that people know by name
     ):
         rng = random.Random(f"mix {seed}")
-        self.waiting: dict[int, dict[str, dict[tuple[str, str], list]]] = defaultdict(
-            lambda: defaultdict(lambda: defaultdict(list))
-        )  # calls -> kind -> (how the things are known, chain) -> units
+        # calls -> kind -> (how the things are known, chain) -> units
+        self.waiting: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
         units = _in_pairs(questions)
         for unit in rng.sample(units, len(units)):
             self.waiting[calls_of(unit[0])][unit[0].kind][_known_by(unit[0], rare), unit[0].chain].append(unit)
@@ -90,24 +77,18 @@ class Mix:
         self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()
         self.known = Counter()  # numbers of drawn questions by how the asker knows the things
 
-    @property
-    def more(self) -> int:
-        return sum(n for calls, n in self.taken.items() if calls > 1)
-
-    @property
-    def changes(self) -> int:
-        return sum(n for (_, kind), n in self.kinds.items() if kind == "change")
-
     def next(self) -> tuple[Question, ...] | None:
         """Return the next unit: of the number of calls that lags most, then of the kind that lags most, then of the
         way of knowing things that lags most, then of the chain used least; None if no unit is left."""
         lengths = [n for n, kinds in self.waiting.items() if any(any(chains.values()) for chains in kinds.values())]
-        if not lengths or lengths == [1] and self.more >= self.wanted / 4 and self.taken[1] >= self.more:
+        more = self.taken.total() - self.taken[1]
+        if not lengths or lengths == [1] and more >= self.wanted / 4 and self.taken[1] >= more:
             return None
         n = min(lengths, key=lambda n: self.taken[n] / _LENGTHS.get(min(n, 5), 0.04))
         kinds = [kind for kind, chains in self.waiting[n].items() if any(chains.values())]
         kind = min(kinds, key=lambda kind: self.kinds[n, kind] / KINDS[kind])
-        if "change" in kinds and self.changes < _CHANGES * sum(self.taken.values()):
+        changes = sum(n for (_, drawn), n in self.kinds.items() if drawn == "change")
+        if "change" in kinds and changes < _CHANGES * self.taken.total():
             kind = "change"
         known, chain = min(
             (place for place, units in self.waiting[n][kind].items() if units),
@@ -147,9 +128,9 @@ def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[
     does not; the rarest come first. At most `share` of all questions have them."""
     times = Counter(tools_of(question) for question in questions)
     found: set[tuple[str, ...]] = set()
-    for tools in sorted(
-        (tools for tools in times if len(tools) >= 3 and len(set(tools)) >= 3), key=lambda tools: (times[tools], tools)
-    ):
+    for tools in sorted(times, key=lambda tools: (times[tools], tools)):
+        if len(set(tools)) < 3:
+            continue
         inside = {other for other in times if _contains(other, tools)}
         links = set(zip(tools, tools[1:]))
         left = set().union(*(set(zip(other, other[1:])) for other in times if other not in inside | found))
@@ -175,13 +156,12 @@ def split_questions(
     by_kind = defaultdict(set)
     for question in questions:
         by_kind[question.kind].add(question.wording)
-    reserved = {
-        wording
-        for wordings in by_kind.values()
-        for wording in sorted(wordings, key=lambda wording: _share(wording, seed))[: round(0.15 * len(wordings))]
-    }
+    reserved = set()
+    for wordings in by_kind.values():
+        ranked = sorted(wordings, key=lambda wording: _share(wording, seed))
+        reserved |= set(ranked[: round(0.15 * len(wordings))])
     for question in questions:
-        things = {text for text in question.stated} or {question.chain}
+        things = set(question.stated) or {question.chain}
         apart = [_share(thing, seed) < share for thing in things]
         if tools_of(question) in held:
             split.composition.append(question)
@@ -191,12 +171,11 @@ def split_questions(
             split.heldout.append(question)
         elif not any(apart):
             split.train.append(question)
-    things = sorted(
-        {thing for question in split.train for thing in question.stated}, key=lambda thing: _share(thing, seed)
-    )
+    things = {thing for question in split.train for thing in question.stated}
     if not split.heldout and len(things) > 1:  # with few things, at least one is held out
-        split.heldout = [question for question in split.train if set(question.stated) == {things[0]}]
-        split.train = [question for question in split.train if things[0] not in question.stated]
+        first = min(things, key=lambda thing: _share(thing, seed))
+        split.heldout = [question for question in split.train if set(question.stated) == {first}]
+        split.train = [question for question in split.train if first not in question.stated]
     return split
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #e7801798
@@ -214,13 +193,11 @@ def divide_tasks(
         pass
     order = sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.question}".encode()).hexdigest())
     held = {task.task_id for task in order[: round(share * len(tasks))]}
+    note = "most of its tasks are about the same things, so they are divided by question: success on those held out "
     return (
         [task for task in tasks if task.task_id not in held],
         [task for task in tasks if task.task_id in held],
-        (
-            "most of its tasks are about the same things, so they are divided by question: success on those held out "
-            "is partly memory"
-        ),
+        note + "is partly memory",
     )
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #1db430da

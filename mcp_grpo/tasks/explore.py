@@ -30,9 +30,9 @@ from ..env.offer import offered
 from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
-from .calls import PASSING, words_of
+from .calls import PASSING, properties_of, words_of
 from .catalog import Catalog, Reader, Seen, read_catalog, records_of, write_catalog
-from .choose import SETS, Mix, calls_of, known_by_heart, split_questions, tools_of
+from .choose import SETS, Mix, known_by_heart, split_questions, tools_of
 from .grammar import Grammar, Question
 from .probe import Probe, Report, own_values
 from .tables import TableGrammar
@@ -48,8 +48,7 @@ def programmer_words(
     if re.search(r"\bsteps?\b", said):
         return "it names a step"
     for tool in tools:
-        names = [tool.name, *((tool.input_schema or {}).get("properties") or {})]
-        for name in names:
+        for name in (tool.name, *properties_of(tool)):
             if len(words_of(name)) > 1 and re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", said):
                 return f"it contains the name {name}"
         told = _words(tool.description or "")
@@ -88,55 +87,50 @@ def _lasting(reader: Reader, call: Seen) -> list[dict]:
 class Prover:
     "Makes tasks from questions, and executes each task twice before accepting it."
 
-    def __init__(self, probe: Probe, seed: int = 0):
-        self.probe, self.pool, self.catalog = probe, probe.pool, probe.catalog()
+    def __init__(self, probe: Probe, catalog: Catalog, seed: int = 0):
+        self.probe, self.pool, self.catalog = probe, probe.pool, catalog
         self.rng = random.Random(f"offer {seed}")
-        self.quiet = [call for call in probe.seen.values()]
+        self.quiet = list(probe.seen.values())
         self.readers = {(reader.server, reader.tool): reader for reader in self.catalog.readers}
 
     def task(self, question: Question, check: dict | None = None, data_source: str = "explored") -> Task:
         "Return the task of a question, with the tools that it offers."
-        steps = [*question.steps, *([question.change] if question.change else [])]
-        servers = list(dict.fromkeys(step.server for step in steps))
-        tools = self.offer(servers, {(step.server, step.tool) for step in steps})
+        servers = list(dict.fromkeys(step.server for step in question.calls))
+        tools = self.offer(servers, {(step.server, step.tool) for step in question.calls})
         calls = [
-            {"step": i, "server": step.server, "tool": step.tool, "params": json.loads(step.params)}
-            for i, step in enumerate(steps, 1)
+            {"step": i, "server": step.server, "tool": step.tool, "params": step.arguments}
+            for i, step in enumerate(question.calls, 1)
         ]
         if question.shown:
             calls[-1]["shows"] = question.values[0]
         truth = {
             "task_id": f"{servers[0]}-{hashlib.sha256(question.text.encode()).hexdigest()[:12]}",
-            "complexity": ("simple", "moderate", "complex")[min(len(steps) - 1, 4) // 2],
+            "complexity": ("simple", "moderate", "complex")[min(len(calls) - 1, 4) // 2],
             "tool_sequence": calls,
             "limits": {"max_servers": len(servers), "max_tools": len(tools)},
         }
         if question.change:
             words = check.pop("words", None)
-            truth |= {
-                "success": {"kind": "state", "any_order": True} | ({"words": words} if words else {}),
-                "state_check": check,
-            }
+            success = {"kind": "state", "any_order": True} | ({"words": words} if words else {})
+            truth |= {"success": success, "state_check": check}
         elif question.unknown:
             truth["success"] = {"kind": "unknown"}
         else:
-            truth["success"] = {"kind": "answer", "values": list(question.values), "evidence": True} | (
-                {"any_order": True} if question.any_order else {}
-            )
+            success = {"kind": "answer", "values": list(question.values), "evidence": True}
+            facts = {f"value {i}": value for i, value in enumerate(question.values, 1)}
+            truth["success"] = success | ({"any_order": True} if question.any_order else {})
             truth["final_reference"] = {
                 "answer_text": question.answer,
-                "facts": {}
-                if question.kind in _DERIVED
-                else {f"value {i}": value for i, value in enumerate(question.values, 1)},
+                "facts": {} if question.kind in _DERIVED else facts,
             }
         extra = {
-            "family": f"{question.kind}, {calls_of(question)} {'call' if calls_of(question) == 1 else 'calls'}",
+            "family": f"{question.kind}, {len(calls)} {'call' if len(calls) == 1 else 'calls'}",
             "pair": question.pair,
             "tools": [vars(tool) for tool in tools],
             "entities": list(question.stated) or [question.chain],
             "wording": question.wording,
             "chain": question.chain,
-            "calls": calls_of(question),
+            "calls": len(calls),
         }
         return Task.from_row(
             {
@@ -169,7 +163,7 @@ class Prover:
         async with await self.pool.lease(sorted({*servers, before.server})) as lease:
             await lease.call(before.server, before.tool, before.params)
             for step in question.steps:
-                result = await lease.call(step.server, step.tool, json.loads(step.params))
+                result = await lease.call(step.server, step.tool, step.arguments)
                 content = cut_result(result.content, self.pool.specs[step.server].max_result_chars)
                 if result.is_error or result.fault:
                     return False
@@ -177,40 +171,29 @@ class Prover:
                     if not all(shows(content, value) for value in question.values):
                         return False
                     continue
-                seen = self.probe.seen[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
-                reader = self.readers[step.server, step.tool]
-                if content != seen.content and _lasting(reader, replace(seen, content=content)) != _lasting(
-                    reader, seen
-                ):
+                seen, reader = self.probe.seen[step], self.readers[step.server, step.tool]
+                again = replace(seen, content=content)
+                if content != seen.content and _lasting(reader, again) != _lasting(reader, seen):
                     return False
         return True
 
     async def prove(self, question: Question, data_source: str) -> Task | str:
         "Return the task of a question, or the reason for rejecting it."
-        tools = [
-            tool
-            for server in {step.server for step in (*question.steps, *([question.change] if question.change else ()))}
-            for tool in self.probe.tools[server].values()
-        ]
+        servers = {step.server for step in question.calls}
+        tools = [tool for server in servers for tool in self.probe.tools[server].values()]
         if why := programmer_words(question.text, tools):
             return why
-        told = " ".join(
-            [question.text, *(f"{tool.name} {tool.description} {json.dumps(tool.input_schema)}" for tool in tools)]
-        )
+        about = (f"{tool.name} {tool.description} {json.dumps(tool.input_schema)}" for tool in tools)
+        told = " ".join([question.text, *about])
         if question.kind in ("field", "fields") and all(shows(told, value) for value in question.values):
             return "its answer stands in the question or in a description"
         check = None
-        if question.change:
-            change = question.change
+        if change := question.change:
             if question.look:
                 check = await self.probe.result_after(change, question.look)
             else:
-                check = await self.probe.effect(
-                    change.server,
-                    change.tool,
-                    json.loads(change.params),
-                    [(step.server, step.tool, json.loads(step.params)) for step in question.steps],
-                )
+                before = [(step.server, step.tool, step.arguments) for step in question.steps]
+                check = await self.probe.effect(change.server, change.tool, change.arguments, before)
             if check is None:
                 return "no reading tool shows the change"
         elif not await self.repeats(question):
@@ -221,11 +204,9 @@ class Prover:
             return "one of its calls failed when it was executed again"
         if outcome.reward != 1:
             return "its own calls and answer were not scored as a success"
-        return (
-            "a policy that does nothing solves it"
-            if question.change and (await play("null", task, self.pool)).success
-            else task
-        )
+        if change and (await play("null", task, self.pool)).success:
+            return "a policy that does nothing solves it"
+        return task
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #651dcc31
 @dataclass
@@ -241,38 +222,20 @@ class Explored:
         sets, lengths = Counter(task.data_source for task in self.train + self.heldout), defaultdict(Counter)
         for task in self.train + self.heldout:
             lengths[task.data_source][task.extra["calls"]] += 1
+        lines = [f"{len(self.train)} tasks to learn from and {len(self.heldout)} held out, each executed twice."]
         known, of = known_by_heart(self.train, self.heldout)
-        heart = (
-            [
-                (
-                    f"{known} of {of} held-out answers equal the most frequent training answer of the same chain, so a "
-                    "policy may know them by heart."
-                )
-            ]
-            if known
-            else []
-        )
-        lines = [
-            f"{len(self.train)} tasks to learn from and {len(self.heldout)} held out, each executed twice.",
-            *heart,
-            "",
-            *map(str, self.reports),
-            "",
-            "Sets, with the number of tasks by number of calls:",
-        ]
-        lines += [
-            f"  {name}: {n} (" + ", ".join(f"{calls}: {lengths[name][calls]}" for calls in sorted(lengths[name])) + ")"
-            for name, n in sets.items()
-        ]
+        if known:
+            lines.append(
+                f"{known} of {of} held-out answers equal the most frequent training answer of the same chain, so a "
+                "policy may know them by heart."
+            )
+        lines += ["", *map(str, self.reports), "", "Sets, with the number of tasks by number of calls:"]
+        for name, n in sets.items():
+            counts = ", ".join(f"{calls}: {lengths[name][calls]}" for calls in sorted(lengths[name]))
+            lines.append(f"  {name}: {n} ({counts})")
         families = Counter(task.family for task in self.train)
-        return "\n".join(
-            [
-                *lines,
-                "",
-                "Families of the training tasks:",
-                *(f"  {family}: {n}" for family, n in sorted(families.items())),
-            ]
-        )
+        lines += ["", "Families of the training tasks:"]
+        return "\n".join(lines + [f"  {family}: {n}" for family, n in sorted(families.items())])
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #e3f47af6
 async def prove_mix(
@@ -327,27 +290,19 @@ async def explore(
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
     grammar = Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names))
-    asked = [
-        *grammar.questions(),
-        *TableGrammar(probe.tables, seed).questions(),
-    ]
+    asked = [*grammar.questions(), *TableGrammar(probe.tables, seed).questions()]
     questions = list({question.text: question for question in asked}.values())
-    prover = Prover(probe, seed)
-    prover.catalog, prover.readers = catalog, {(reader.server, reader.tool): reader for reader in catalog.readers}
+    prover = Prover(probe, catalog, seed)
     for question in questions:
-        for tool in set(tools_of(question)):
-            probe.reports[tool.partition(".")[0]].candidates[tool.partition(".")[2]] += 1
+        for server, tool in {(step.server, step.tool) for step in question.calls}:
+            probe.reports[server].candidates[tool] += 1
     for changer in catalog.changers:
         report = probe.reports[changer.server]
         if not report.candidates[changer.tool]:
             report.dropped[changer.tool, "no wording states the arguments of a tool that changes something"] += 1
     split = split_questions(questions, share, seed)
-    wanted = {
-        "train": tasks,
-        "heldout": round(tasks * share),
-        "heldout-wording": round(tasks * share / 2),
-        "heldout-composition": round(tasks * share / 2),
-    }
+    half = round(tasks * share / 2)
+    wanted = dict(zip(SETS, (tasks, round(tasks * share), half, half)))
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog

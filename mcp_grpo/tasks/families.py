@@ -7,13 +7,14 @@ __all__ = ['FAMILIES', 'write_families', 'write_splits']
 
 # %% ../../nbs/05_tasks/09_families.ipynb #2e383992
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from ..servers.world import TRADING_DAYS, Company, World, invented_word
 from ..task import COMPLEXITIES, OfferedTool, Task, TaskError
-from .rules import invented, make_prompt, make_tasks, split_world
+from .rules import blocks, invented, make_prompt, make_tasks, posted_check, split_world
 from .verify import same_task
 
 # %% ../../nbs/05_tasks/09_families.ipynb #890fac12
@@ -22,12 +23,14 @@ class Tool:
     "A real tool, its shown names and descriptions, and the facts that it returns."
 
     server: str
-    tool: str
-    names: tuple[str, ...]  # the last one is for evaluation
+    names: tuple[str, ...]  # the first one is the real name, the last one is for evaluation
     descriptions: tuple[str, ...]  # the last one is for evaluation
-    arguments: tuple[str, ...] = ()  # real names; keys of _ARGUMENTS
-    gives: frozenset[str] = frozenset()  # keys of KINDS, symbol, url or post
-    changes_state: bool = False
+    arguments: tuple[str, ...]  # real names; keys of _ARGUMENTS
+    gives: frozenset[str]  # keys of KINDS, symbol, url or post
+
+    @property
+    def tool(self) -> str:
+        return self.names[0]
 
 
 _ARGUMENTS = {  # real name -> shown names; the last one is for evaluation
@@ -56,204 +59,86 @@ round cycle event alert plan draft sheet line field box bag pack kit set group t
 count size length width height weight depth speed""".split()  # noqa: E501
 
 # %% ../../nbs/05_tasks/09_families.ipynb #5dd85f32
-_BARS = frozenset("open high low close traded price previous volume month_end".split())
-
-
-_PAGES = frozenset(
-    (
-        "founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol "
-        "mayor people region born birthplace url"
-    ).split()
+_PAGES = (  # facts of pages
+    "founder founded finance_chief street shares city sector ceo employees revenue costs income close symbol mayor "
+    "people region born birthplace"
 )
 
 
-def _tool(
-    server: str,
-    tool: str,
-    names: str,
-    descriptions: str,
-    arguments: str = "",
-    gives: str | frozenset = "",
-    changes_state: bool = False,
-) -> Tool:
-    "Return a tool from texts: names and arguments are separated by spaces, descriptions by bars."
-    found = frozenset(gives.split()) if isinstance(gives, str) else gives
-    return Tool(
-        server,
-        tool,
-        tuple(names.split()),
-        tuple(descriptions.split(" | ")),
-        tuple(arguments.split()),
-        found,
-        changes_state,
-    )
+_TOOLS = f"""
+polygon: get_last_trade last_trade last_price latest_price
+    last price | price of the last trade | what a share cost last
+    ticker -> price
+polygon: get_previous_close_agg previous_close day_before close_before
+    previous close | close of the day before | yesterday's close
+    ticker -> previous
+polygon: get_aggs daily_bars price_history day_series
+    daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day
+    ticker from_ to -> open high low close traded price previous volume month_end
+polygon: get_ticker_details ticker_details company_details firm_facts
+    name, sector, city, employees | facts about a company | where a firm is and how large
+    ticker -> city sector employees
+polygon: list_ticker_news ticker_news headlines_of
+    headlines | news titles of a ticker | what was written about it
+    ticker limit -> close
+polygon: get_market_status market_status is_open
+    whether the market is open | state of the exchange | open or closed
+    ->
+fmp: fmp_get_quote get_quote quote stock_quote
+    price, change, volume | quote of a share | what it costs and trades
+    symbol -> price volume
+fmp: fmp_get_company_profile company_profile profile firm_profile
+    name, sector, chief executive, city | profile of a company | who runs it and where
+    symbol -> city sector ceo
+fmp: fmp_get_income_statement income_statement statements yearly_results
+    revenue, costs, net income by year | the last yearly statements | what was earned and spent
+    symbol limit -> revenue costs income
+fmp: fmp_search_ticker search_ticker find_symbol symbol_search
+    symbol of a company | finds a symbol by name | which symbol a firm has
+    query -> symbol
+fmp: fmp_get_market_gainers market_gainers winners
+    largest gains of the day | the best shares | who rose most
+    ->
+fmp: fmp_get_market_losers market_losers fallers
+    largest losses of the day | the worst shares | who fell most
+    ->
+fmp: fmp_get_stock_news stock_news month_ends
+    closes at the ends of months | headlines by month | how each month ended
+    symbol limit -> month_end close
+tavily: tavily_search web_search search_web look_up
+    searches pages | finds pages by words | looks into the web
+    query -> {_PAGES} url
+tavily: tavily_extract extract_pages read_pages page_text
+    text of pages by address | reads whole pages | what a page says
+    urls -> {_PAGES}
+slack: slack_list_channels list_channels rooms
+    channels | names of channels | which rooms there are
+    ->
+slack: slack_post_message post_message send_message write_to
+    posts to a channel | sends a message | writes into a room
+    channel_id text -> post
+slack: slack_get_channel_history channel_history messages_in
+    messages of a channel | what was posted | reads a room
+    channel_id ->
+slack: slack_get_users list_users members
+    people of the workspace | all users | who is there
+    -> title person_name
+slack: slack_get_user_profile user_profile about_user
+    name and title of a user | profile by user id | who a person is
+    user_id -> title person_name
+python: execute_python run_python python calculate
+    runs Python code | Python, gives what is printed | executes a program
+    code -> computed
+"""  # server: names / descriptions / arguments -> facts
 
 
-TOOLS = {
-    tool.tool: tool
-    for tool in (
-        _tool(
-            "polygon",
-            "get_last_trade",
-            "get_last_trade last_trade last_price latest_price",
-            "last price | price of the last trade | what a share cost last",
-            "ticker",
-            "price",
-        ),
-        _tool(
-            "polygon",
-            "get_previous_close_agg",
-            "get_previous_close_agg previous_close day_before close_before",
-            "previous close | close of the day before | yesterday's close",
-            "ticker",
-            "previous",
-        ),
-        _tool(
-            "polygon",
-            "get_aggs",
-            "get_aggs daily_bars price_history day_series",
-            "daily open, high, low, close, volume by date | bars o h l c v between two days | prices day by day",
-            "ticker from_ to",
-            _BARS,
-        ),
-        _tool(
-            "polygon",
-            "get_ticker_details",
-            "get_ticker_details ticker_details company_details firm_facts",
-            "name, sector, city, employees | facts about a company | where a firm is and how large",
-            "ticker",
-            "city sector employees",
-        ),
-        _tool(
-            "polygon",
-            "list_ticker_news",
-            "list_ticker_news ticker_news headlines_of",
-            "headlines | news titles of a ticker | what was written about it",
-            "ticker limit",
-            "close",
-        ),
-        _tool(
-            "polygon",
-            "get_market_status",
-            "get_market_status market_status is_open",
-            "whether the market is open | state of the exchange | open or closed",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_quote",
-            "fmp_get_quote get_quote quote stock_quote",
-            "price, change, volume | quote of a share | what it costs and trades",
-            "symbol",
-            "price volume",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_company_profile",
-            "fmp_get_company_profile company_profile profile firm_profile",
-            "name, sector, chief executive, city | profile of a company | who runs it and where",
-            "symbol",
-            "city sector ceo",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_income_statement",
-            "fmp_get_income_statement income_statement statements yearly_results",
-            "revenue, costs, net income by year | the last yearly statements | what was earned and spent",
-            "symbol limit",
-            "revenue costs income",
-        ),
-        _tool(
-            "fmp",
-            "fmp_search_ticker",
-            "fmp_search_ticker search_ticker find_symbol symbol_search",
-            "symbol of a company | finds a symbol by name | which symbol a firm has",
-            "query",
-            "symbol",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_market_gainers",
-            "fmp_get_market_gainers market_gainers winners",
-            "largest gains of the day | the best shares | who rose most",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_market_losers",
-            "fmp_get_market_losers market_losers fallers",
-            "largest losses of the day | the worst shares | who fell most",
-        ),
-        _tool(
-            "fmp",
-            "fmp_get_stock_news",
-            "fmp_get_stock_news stock_news month_ends",
-            "closes at the ends of months | headlines by month | how each month ended",
-            "symbol limit",
-            "month_end close",
-        ),
-        _tool(
-            "tavily",
-            "tavily_search",
-            "tavily_search web_search search_web look_up",
-            "searches pages | finds pages by words | looks into the web",
-            "query",
-            _PAGES,
-        ),
-        _tool(
-            "tavily",
-            "tavily_extract",
-            "tavily_extract extract_pages read_pages page_text",
-            "text of pages by address | reads whole pages | what a page says",
-            "urls",
-            _PAGES - {"url"},
-        ),
-        _tool(
-            "slack",
-            "slack_list_channels",
-            "slack_list_channels list_channels rooms",
-            "channels | names of channels | which rooms there are",
-        ),
-        _tool(
-            "slack",
-            "slack_post_message",
-            "slack_post_message post_message send_message write_to",
-            "posts to a channel | sends a message | writes into a room",
-            "channel_id text",
-            "post",
-            True,
-        ),
-        _tool(
-            "slack",
-            "slack_get_channel_history",
-            "slack_get_channel_history channel_history messages_in",
-            "messages of a channel | what was posted | reads a room",
-            "channel_id",
-        ),
-        _tool(
-            "slack",
-            "slack_get_users",
-            "slack_get_users list_users members",
-            "people of the workspace | all users | who is there",
-            "",
-            "title person_name",
-        ),
-        _tool(
-            "slack",
-            "slack_get_user_profile",
-            "slack_get_user_profile user_profile about_user",
-            "name and title of a user | profile by user id | who a person is",
-            "user_id",
-            "title person_name",
-        ),
-        _tool(
-            "python",
-            "execute_python",
-            "execute_python run_python python calculate",
-            "runs Python code | Python, gives what is printed | executes a program",
-            "code",
-            "computed",
-        ),
-    )
-}
+def _tool(shown: str, descriptions: str, about: str) -> Tool:
+    server, names, arguments, gives = re.split(r": | \| |-> ?", f"{shown} | {about}")
+    names, arguments = tuple(names.split()), tuple(arguments.split())
+    return Tool(server, names, tuple(descriptions.split(" | ")), arguments, frozenset(gives.split()))
+
+
+TOOLS = {tool.tool: tool for tool in [_tool(*block) for block in blocks(_TOOLS, 3)]}
 
 # %% ../../nbs/05_tasks/09_families.ipynb #a1af0bb7
 def _coined(rng: random.Random) -> str:
@@ -271,124 +156,76 @@ class Kind:
     when: str = ""  # day | month | year
 
 
-def _kind(phrases: str, words: str, tools: str, when: str = "") -> Kind:
-    return Kind(tuple(phrases.split(" | ")), tuple(words.split()), tuple(tools.split()), when)
+_KINDS = """
+price: get_last_trade fmp_get_quote
+    the last price of {who} | the latest price of {who} | what {who} last cost
+    last latest current traded cost price $ USD dollars
+previous: get_previous_close_agg
+    the previous close of {who} | the day before's close of {who} | the close before the last of {who}
+    previous close closed day before price $ USD dollars
+open: get_aggs | day
+    the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}
+    open opened opening price $ USD dollars
+high: get_aggs | day
+    the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}
+    high highest top price $ USD dollars
+low: get_aggs | day
+    the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}
+    low lowest bottom price $ USD dollars
+close: get_aggs | day
+    the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}
+    close closed closing price $ USD dollars
+traded: get_aggs | day
+    the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}
+    volume shares traded
+volume: fmp_get_quote
+    the volume of {who} | the traded volume of {who} | how much of {who} was traded last
+    volume traded shares
+city: get_ticker_details fmp_get_company_profile
+    the city of {who} | the home city of {who} | where {who} has its seat
+    city home seat based located
+sector: get_ticker_details fmp_get_company_profile
+    the sector of {who} | the business sector of {who} | what line of business {who} is in
+    sector business line
+employees: get_ticker_details
+    the employees of {who} | the number of employees of {who} | how many people work for {who}
+    employees number people employs work
+ceo: fmp_get_company_profile
+    the chief executive of {who} | the boss of {who} | who runs {who}
+    chief executive CEO boss runs
+revenue: fmp_get_income_statement | year
+    the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}
+    revenue sales USD $
+costs: fmp_get_income_statement | year
+    the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}
+    costs expenses spent USD $
+income: fmp_get_income_statement | year
+    the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}
+    net income result earned USD $
+month_end: fmp_get_stock_news | month
+    the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}
+    end ended month close price $ USD dollars
+founder: tavily_search
+    the founder of {who} | the person who founded {who} | who started {who}
+    founder founded started person
+founded: tavily_search
+    the year in which {who} was founded | the founding year of {who} | when {who} was started
+    founded founding year started
+finance_chief: tavily_search
+    the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}
+    finance chief head CFO
+street: tavily_search
+    the street and number of {who} | the street address of {who} | at which address {who} sits
+    street address number seat
+"""  # kind: tools | day, month or year / phrases / words
 
 
-_MONEY = "price $ USD dollars"
+def _kind(about: str, phrases: str, words: str) -> tuple[str, Kind]:
+    name, tools, *when = re.split(r": | \| ", about)
+    return name, Kind(tuple(phrases.split(" | ")), tuple(words.split()), tuple(tools.split()), *when)
 
 
-KINDS = {
-    "price": _kind(
-        "the last price of {who} | the latest price of {who} | what {who} last cost",
-        f"last latest current traded cost {_MONEY}",
-        "get_last_trade fmp_get_quote",
-    ),
-    "previous": _kind(
-        "the previous close of {who} | the day before's close of {who} | the close before the last of {who}",
-        f"previous close closed day before {_MONEY}",
-        "get_previous_close_agg",
-    ),
-    "open": _kind(
-        "the opening price of {who} on {when} | the open of {who} on {when} | what {who} opened at on {when}",
-        f"open opened opening {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "high": _kind(
-        "the highest price of {who} on {when} | the high of {who} on {when} | the day's top price of {who} on {when}",
-        f"high highest top {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "low": _kind(
-        "the lowest price of {who} on {when} | the low of {who} on {when} | the day's bottom price of {who} on {when}",
-        f"low lowest bottom {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "close": _kind(
-        "the closing price of {who} on {when} | the close of {who} on {when} | what {who} closed at on {when}",
-        f"close closed closing {_MONEY}",
-        "get_aggs",
-        "day",
-    ),
-    "traded": _kind(
-        "the volume of {who} on {when} | the shares of {who} traded on {when} | how much of {who} was traded on {when}",
-        "volume shares traded",
-        "get_aggs",
-        "day",
-    ),
-    "volume": _kind(
-        "the volume of {who} | the traded volume of {who} | how much of {who} was traded last",
-        "volume traded shares",
-        "fmp_get_quote",
-    ),
-    "city": _kind(
-        "the city of {who} | the home city of {who} | where {who} has its seat",
-        "city home seat based located",
-        "get_ticker_details fmp_get_company_profile",
-    ),
-    "sector": _kind(
-        "the sector of {who} | the business sector of {who} | what line of business {who} is in",
-        "sector business line",
-        "get_ticker_details fmp_get_company_profile",
-    ),
-    "employees": _kind(
-        "the employees of {who} | the number of employees of {who} | how many people work for {who}",
-        "employees number people employs work",
-        "get_ticker_details",
-    ),
-    "ceo": _kind(
-        "the chief executive of {who} | the boss of {who} | who runs {who}",
-        "chief executive CEO boss runs",
-        "fmp_get_company_profile",
-    ),
-    "revenue": _kind(
-        "the revenue of {who} in {when} | the sales of {who} in {when} | what {who} took in during {when}",
-        "revenue sales USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "costs": _kind(
-        "the costs of {who} in {when} | the expenses of {who} in {when} | what {who} spent in {when}",
-        "costs expenses spent USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "income": _kind(
-        "the net income of {who} in {when} | the net result of {who} in {when} | what {who} earned in {when}",
-        "net income result earned USD $",
-        "fmp_get_income_statement",
-        "year",
-    ),
-    "month_end": _kind(
-        "the price of {who} at the end of {when} | the month-end close of {who} in {when} | where {who} ended {when}",
-        f"end ended month close {_MONEY}",
-        "fmp_get_stock_news",
-        "month",
-    ),
-    "founder": _kind(
-        "the founder of {who} | the person who founded {who} | who started {who}",
-        "founder founded started person",
-        "tavily_search",
-    ),
-    "founded": _kind(
-        "the year in which {who} was founded | the founding year of {who} | when {who} was started",
-        "founded founding year started",
-        "tavily_search",
-    ),
-    "finance_chief": _kind(
-        "the finance chief of {who} | the head of finance of {who} | who looks after the money of {who}",
-        "finance chief head CFO",
-        "tavily_search",
-    ),
-    "street": _kind(
-        "the street and number of {who} | the street address of {who} | at which address {who} sits",
-        "street address number seat",
-        "tavily_search",
-    ),
-}
+KINDS = dict(_kind(*block) for block in blocks(_KINDS, 3))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #98e421bf
 _SEARCH_WORDS = {"founder": "founder", "founded": "founded", "finance_chief": "finance chief", "street": "seat street"}
@@ -448,7 +285,7 @@ class Fact:
     kind: str
     company: Company
     when: str
-    value: str
+    value: str  # empty: no tool returns it
     tool: str  # the one that the task needs
 
     def phrase(self, author: "Author", who: str = "") -> str:
@@ -456,7 +293,7 @@ class Fact:
 
     def call(self) -> dict:
         "Return the call of the fact, with its exact arguments or, if these may vary, with the value that it must show."
-        tool, symbol = TOOLS[self.tool], self.company.symbol
+        symbol = self.company.symbol
         given = {
             "ticker": symbol,
             "symbol": symbol,
@@ -465,12 +302,9 @@ class Fact:
             "limit": 11 if self.kind == "month_end" else 5,
             "query": f"{_SEARCH_WORDS.get(self.kind, '')} of {self.company.name}",
         }
-        call = {"server": tool.server, "tool": tool.tool, "params": {name: given[name] for name in tool.arguments}}
-        return (
-            call | {"shows": self.value}
-            if self.tool in ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search")
-            else call
-        )
+        needed = call(self.tool, **{name: given[name] for name in TOOLS[self.tool].arguments})
+        free = ("get_aggs", "fmp_get_income_statement", "fmp_get_stock_news", "tavily_search")  # arguments may vary
+        return needed | {"shows": self.value} if self.value and self.tool in free else needed
 
 
 def call(tool: str, **params) -> dict:
@@ -489,15 +323,9 @@ class Author:
         names: str | Callable,  # how tools are shown: train | held_out | reworded | invented, or a function of a Random
         rng: random.Random,
     ):
-        self.world, self.split, self.names, self.rng, self.held_out = (
-            world,
-            split_world(world, split),
-            names,
-            rng,
-            split == "held_out",
-        )
+        self.world, self.split, self.names, self.rng = world, split_world(world, split), names, rng
         own = {company.symbol for company in self.split.companies}
-        self.users = [user for i, user in enumerate(world.users) if (i % 3 == 2) == self.held_out]
+        self.users = [user for i, user in enumerate(world.users) if (i % 3 == 2) == (split == "held_out")]
         self.towns = [
             place
             for place in world.places.values()
@@ -537,19 +365,19 @@ class Author:
                 return Fact(kind, about, day, value, self.rng.choice(KINDS[kind].tools))
 
     def ask(self, phrase: str) -> str:
-        return (
-            self.say("What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}.").format(phrase)
-            if phrase.startswith("the ")
-            else self.say("Find out {}.", "Tell me {}.", "I need to know {}.").format(phrase)
-        )
+        wordings = "Find out {}.", "Tell me {}.", "I need to know {}."
+        if phrase.startswith("the "):
+            wordings = "What is {}?", "Give {}.", "Tell me {}.", "Find {}.", "I need to know {}."
+        return self.say(*wordings).format(phrase)
 
     def channel(self) -> str:
         return f"#{self.rng.choice(self.split.channels)}"
 
     def shown(self, options: tuple[str, ...]) -> str:
         "Return the name of a tool or an argument in one task."
-        if callable(self.names) or self.names == "invented":
-            return (_coined if self.names == "invented" else self.names)(self.rng)
+        names = _coined if self.names == "invented" else self.names
+        if callable(names):
+            return names(self.rng)
         return options[-1] if self.names in ("held_out", "reworded") else self.rng.choice(options[:-1])
 
     def shared_names(self) -> dict[str, str]:
@@ -557,10 +385,9 @@ class Author:
         tasks, and for names from lists, return no names."""
         if self.names in NAMES or self.rng.random() < 0.5:
             return {}
-        while len(set((names := {name: self.shown(options) for name, options in _ARGUMENTS.items()}).values())) < len(
-            names
-        ):
-            pass
+        names: dict[str, str] = {}
+        while len(set(names.values())) < len(_ARGUMENTS):
+            names = {name: self.shown(options) for name, options in _ARGUMENTS.items()}
         return names
 
     def offer(self, tool: Tool, shared: dict[str, str]) -> OfferedTool:
@@ -575,7 +402,7 @@ class Author:
             self.shown(tool.names),
             description,
             dict(zip(arguments, tool.arguments)),
-            changes_state=tool.changes_state,
+            changes_state="post" in tool.gives,
         )
 
     def tools(self, plan: Plan, given: frozenset[str]) -> list[OfferedTool]:
@@ -590,13 +417,21 @@ class Author:
         return self.rng.sample(offered, len(offered))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #03802329
-FAMILIES: dict[str, Callable[[Author], Plan | tuple[Plan, ...]]] = {}  # name -> function; a tuple of plans is a pair
+# name -> function; a tuple of plans is a pair, None asks for another draw
+FAMILIES: dict[str, Callable[[Author], Plan | tuple[Plan, ...] | None]] = {}
 
 # %% ../../nbs/05_tasks/09_families.ipynb #175d8883
 def family(make: Callable) -> Callable:
     "Register a family under its own name."
     FAMILIES[make.__name__] = make
     return make
+
+
+def draw(name: str, author: Author) -> tuple[Plan, ...]:
+    "Draw the plan of a family, or the two plans of a pair."
+    while (plans := FAMILIES[name](author)) is None:
+        pass
+    return plans if isinstance(plans, tuple) else (plans,)
 
 
 def _values(author: Author, facts: list[Fact], question: str = "", **more) -> Plan:
@@ -652,18 +487,17 @@ def two_days(author):
     return _values(author, [first, second])
 
 
+def _titles(users: list[dict], question: str) -> Plan:
+    "Return a plan that asks for the job titles of two people."
+    calls, titles = [call("slack_get_user_profile", user_id=user["id"]) for user in users], [u["title"] for u in users]
+    return Plan(question, calls, titles, dict(zip(("first", "second"), titles)), ("title", "user"))
+
+
 @family
 def two_titles(author):
     "Ask for the job titles of two people in the workspace."
-    first, second = author.rng.sample(author.users, 2)
-    question = author.ask(f"the title of {first['id']} and the title of {second['id']}")
-    return Plan(
-        question,
-        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
-        [first["title"], second["title"]],
-        {"first": first["title"], "second": second["title"]},
-        ("title", "user"),
-    )
+    users = author.rng.sample(author.users, 2)
+    return _titles(users, author.ask(f"the title of {users[0]['id']} and the title of {users[1]['id']}"))
 
 
 @family
@@ -672,17 +506,13 @@ def compare(author):
     first = author.fact("previous volume employees close revenue")
     second = author.fact(first.kind, author.company(first.company), first.when)
     higher = max(first, second, key=lambda fact: float(fact.value))
-    about = (
-        KINDS[first.kind].phrases[0].format(who=f"{first.company.symbol} or {second.company.symbol}", when=first.when)
+    both = f"{first.company.symbol} or {second.company.symbol}"
+    question = f"Which is higher, {KINDS[first.kind].phrases[0].format(who=both, when=first.when)}? " + author.say(
+        "Give its symbol, then both values in this order.",
+        "Answer with the symbol and then the two values.",
+        "Symbol first, then both figures as named.",
     )
-    plan = _values(
-        author,
-        [first, second],
-        (
-            f"Which is higher, {about}? "
-            f"{author.say('Give its symbol, then both values in this order.', 'Answer with the symbol and then the two values.', 'Symbol first, then both figures as named.')}"  # noqa: E501
-        ),
-    )
+    plan = _values(author, [first, second], question)
     plan.values = [higher.company.symbol, first.value, second.value]
     return plan
 
@@ -697,13 +527,17 @@ def _symbol(company: Company) -> dict:
     return call("fmp_search_ticker", query=company.name, shows=company.symbol)
 
 
+def _found(plan: Plan, company: Company) -> Plan:
+    "Return the plan with a first call that finds the company's symbol."
+    plan.calls.insert(0, _symbol(company))
+    plan.facts["symbol"] = company.symbol
+    return plan
+
+
 def _named(author: Author, kinds: str) -> Plan:
     "Return a plan that asks for a fact of a company by its name."
     fact = author.fact(kinds)
-    plan = _values(author, [fact], author.ask(fact.phrase(author, fact.company.name)))
-    plan.calls.insert(0, _symbol(fact.company))
-    plan.facts["symbol"] = fact.company.symbol
-    return plan
+    return _found(_values(author, [fact], author.ask(fact.phrase(author, fact.company.name))), fact.company)
 
 
 @family
@@ -800,84 +634,55 @@ def town_page(author):
 _ROUNDED = 1e-3  # absolute tolerance of a computed number
 
 
-def _computed(
-    author: Author, facts: list[Fact], expression: str, question: str, what: str, before: list[dict] | None = None
-) -> Plan | None:
+def _computed(author: Author, facts: list[Fact], expression: str, question: str, what: str) -> Plan | None:
     "Return a plan whose answer is computed from facts; None if the value is too small for two decimals."
     numbers = [float(fact.value) for fact in facts]
     written = expression.format(*(fact.value for fact in facts))
-    value = eval(
-        expression.format(*numbers), {"__builtins__": {}}, {"sum": sum}
-    )  # both the expression and the numbers are this module's own
+    value = eval(expression.format(*numbers), {"__builtins__": {}})  # expression and numbers are this module's own
     if abs(value) < 10:
         return None
     value = f"{value:.2f}"
-    calls = [
-        *(before or []),
-        *(fact.call() for fact in facts),
-        call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_ROUNDED),
-    ]
+    program = call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_ROUNDED)
     text = question + author.say(
         " Compute it with Python and round to two decimals.",
         " Use Python, and give two decimals.",
         " Let Python do the arithmetic; two decimals.",
     )
     named = {f"{fact.kind} {i}": fact.value for i, fact in enumerate(facts, 1)}
-    return Plan(
-        text, calls, [value], named, ("$", "USD", *what.split(), "computed", "rounded", "Python"), tolerance=_ROUNDED
-    )
-
-
-def _try(make: Callable[[], Plan | None]) -> Plan:
-    "Draw until a plan can be made."
-    while (plan := make()) is None:
-        pass
-    return plan
+    words = ("$", "USD", *what.split(), "computed", "rounded", "Python")
+    return Plan(text, [*(fact.call() for fact in facts), program], [value], named, words, tolerance=_ROUNDED)
 
 
 @family
 def difference(author):
     "Ask for the difference of two figures."
-
-    def make():
-        first = author.fact("price previous close employees")
-        second = author.fact(first.kind, author.company(first.company), first.when)
-        first, second = sorted((first, second), key=lambda fact: -float(fact.value))
-        question = author.say(
-            "What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?"
-        ).format(first.phrase(author), second.phrase(author))
-        return _computed(author, [first, second], "{} - {}", question, "difference minus exceeds")
-
-    return _try(make)
+    first = author.fact("price previous close employees")
+    second = author.fact(first.kind, author.company(first.company), first.when)
+    first, second = sorted((first, second), key=lambda fact: -float(fact.value))
+    question = author.say("What is {} minus {}?", "Subtract {1} from {0}.", "By how much does {} exceed {}?").format(
+        first.phrase(author), second.phrase(author)
+    )
+    return _computed(author, [first, second], "{} - {}", question, "difference minus exceeds")
 
 
 @family
 def total(author):
     "Ask for the sum of three figures."
-
-    def make():
-        first = author.fact("price previous employees volume")
-        second = author.fact(first.kind, author.company(first.company))
-        third = author.fact(first.kind, author.company(first.company, second.company))
-        question = author.say(
-            "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
-        )
-        return _computed(
-            author,
-            [first, second, third],
-            "{} + {} + {}",
-            question.format(first.phrase(author), second.phrase(author), third.phrase(author)),
-            "sum total together",
-        )
-
-    return _try(make)
+    first = author.fact("price previous employees volume")
+    second = author.fact(first.kind, author.company(first.company))
+    facts = [first, second, author.fact(first.kind, author.company(first.company, second.company))]
+    question = author.say(
+        "What is the sum of {}, {} and {}?", "Add up {}, {} and {}.", "Taken together, how much are {}, {} and {}?"
+    )
+    question = question.format(*(fact.phrase(author) for fact in facts))
+    return _computed(author, facts, "{} + {} + {}", question, "sum total together")
 
 
 @family
 def average_close(author):
     "Ask for the mean closing price of five days, from one call."
     company, start = author.company(), author.rng.randrange(len(TRADING_DAYS) - 5)
-    days = [day for day in TRADING_DAYS[start : start + 5]]
+    days = TRADING_DAYS[start : start + 5]
     closes = [bar.close for bar in author.world.bars(company.symbol) if bar.day in days]
     value = f"{sum(closes) / 5:.2f}"
     question = author.say(
@@ -903,82 +708,59 @@ def average_close(author):
 @family
 def margin(author):
     "Ask for the costs as a percentage of the revenue."
-
-    def make():
-        costs = author.fact("costs")
-        revenue = author.fact("revenue", costs.company, costs.when)
-        question = author.say(
-            "What share of the revenue of {} in {} were its costs, in per cent?",
-            "Give the costs of {} in {} as a percentage of its revenue.",
-            "Of what {} took in during {}, how many per cent went into costs?",
-        ).format(costs.company.symbol, costs.when)
-        plan = _computed(
-            author,
-            [costs, revenue],
-            "100 * {} / {}",
-            question + " Write a plain number.",
-            "per cent percent share costs",
-        )
-        if plan:
-            del plan.calls[1]  # one statement holds both
-        return plan
-
-    return _try(make)
+    costs = author.fact("costs")
+    revenue = author.fact("revenue", costs.company, costs.when)
+    question = author.say(
+        "What share of the revenue of {} in {} were its costs, in per cent?",
+        "Give the costs of {} in {} as a percentage of its revenue.",
+        "Of what {} took in during {}, how many per cent went into costs?",
+    ).format(costs.company.symbol, costs.when)
+    question += " Write a plain number."
+    plan = _computed(author, [costs, revenue], "100 * {} / {}", question, "per cent percent share costs")
+    if plan:
+        del plan.calls[1]  # one statement holds both
+    return plan
 
 
 @family
 def growth(author):
     "Ask for the change of the revenue between two years, in per cent."
+    early, late = sorted(author.rng.sample(_YEARS, 2))
+    before = author.fact("revenue", when=early)
+    after = author.fact("revenue", before.company, late)
+    question = author.say(
+        "By how many per cent did the revenue of {} change from {} to {}?",
+        "Give the growth of the revenue of {} from {} to {} in per cent.",
+        "How did the sales of {} develop from {} to {}, in per cent?",
+    ).format(before.company.symbol, early, late)
+    question += " Write a plain number."
+    what = "per cent percent growth change revenue"
+    plan = _computed(author, [after, before], "100 * ({0} - {1}) / {1}", question, what)
+    if plan:
+        del plan.calls[1]
+    return plan
 
-    def make():
-        early, late = sorted(author.rng.sample(_YEARS, 2))
-        before = author.fact("revenue", when=early)
-        after = author.fact("revenue", before.company, late)
-        question = author.say(
-            "By how many per cent did the revenue of {} change from {} to {}?",
-            "Give the growth of the revenue of {} from {} to {} in per cent.",
-            "How did the sales of {} develop from {} to {}, in per cent?",
-        ).format(before.company.symbol, early, late)
-        plan = _computed(
-            author,
-            [after, before],
-            "100 * ({} - {}) / {2}".replace("{2}", before.value),
-            question + " Write a plain number.",
-            "per cent percent growth change revenue",
-        )
-        if plan:
-            del plan.calls[1]
-        return plan
 
-    return _try(make)
+def _holding(author: Author, named: bool) -> Plan | None:
+    "Return a plan that asks for the value of a number of shares of a company, by its symbol or its name."
+    count, fact = author.rng.randrange(12, 400), author.fact("price previous")
+    question = author.say(
+        "What are {} shares worth at {}?",
+        "Give the value of {} shares at {}.",
+        "Somebody holds {} shares; how much is that at {}?",
+    ).format(count, fact.phrase(author, fact.company.name if named else ""))
+    plan = _computed(author, [fact], f"{count} * {{}}", question, "value worth shares")
+    return _found(plan, fact.company) if plan and named else plan
 
 
 @family
 def holding(author):
-    "Ask for the value of a number of shares."
-    count, fact = author.rng.randrange(12, 400), author.fact("price previous")
-    question = author.say(
-        "What are {} shares worth at {}?",
-        "Give the value of {} shares at {}.",
-        "Somebody holds {} shares; how much is that at {}?",
-    ).format(count, fact.phrase(author))
-    return _try(lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares"))
+    return _holding(author, named=False)
 
 
 @family
 def named_holding(author):
-    "Ask for the value of a number of shares of a company by its name."
-    count, fact = author.rng.randrange(12, 400), author.fact("price previous")
-    question = author.say(
-        "What are {} shares worth at {}?",
-        "Give the value of {} shares at {}.",
-        "Somebody holds {} shares; how much is that at {}?",
-    ).format(count, fact.phrase(author, fact.company.name))
-    plan = _try(
-        lambda: _computed(author, [fact], f"{count} * {{}}", question, "value worth shares", [_symbol(fact.company)])
-    )
-    plan.facts["symbol"] = fact.company.symbol
-    return plan
+    return _holding(author, named=True)
 
 # %% ../../nbs/05_tasks/09_families.ipynb #86589c5e
 def _posted(author: Author, plan: Plan, what: str) -> Plan:
@@ -1002,11 +784,8 @@ def post_two(author):
 @family
 def post_named(author):
     "Ask to post a fact of a company by its name."
-    plan, fact = None, author.fact("price previous employees ceo revenue")
-    plan = _values(author, [fact])
-    plan.calls.insert(0, _symbol(fact.company))
-    plan.facts["symbol"] = fact.company.symbol
-    return _posted(author, plan, fact.phrase(author, fact.company.name))
+    fact = author.fact("price previous employees ceo revenue")
+    return _posted(author, _found(_values(author, [fact]), fact.company), fact.phrase(author, fact.company.name))
 
 
 @family
@@ -1016,76 +795,49 @@ def post_page(author):
     return _posted(author, _values(author, [fact]), fact.phrase(author, fact.company.name))
 
 
+_SUM = "the sum of {} and {}, computed with Python and rounded to two decimals,"
+
+
 @family
 def post_computed(author):
     "Ask to post the sum of two figures."
-
-    def make():
-        first = author.fact("price previous employees")
-        second = author.fact(first.kind, author.company(first.company))
-        plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
-        return plan and _posted(
-            author,
-            plan,
-            (
-                f"the sum of {first.phrase(author)} and {second.phrase(author)}, computed with Python and rounded to "
-                "two decimals,"
-            ),
-        )
-
-    return _try(make)
+    first = author.fact("price previous employees")
+    second = author.fact(first.kind, author.company(first.company))
+    plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
+    return plan and _posted(author, plan, _SUM.format(first.phrase(author), second.phrase(author)))
 
 
 @family
 def portfolio_post(author):
     "Ask to post the sum of two prices: six calls on four servers for two symbols, two prices, the sum, the message."
-
-    def make():
-        first = author.fact("price")
-        second = author.fact("price", author.company(first.company))
-        plan = _computed(
-            author,
-            [first, second],
-            "{} + {}",
-            "",
-            "sum total together",
-            [_symbol(first.company), _symbol(second.company)],
-        )
-        if plan is None:
-            return None
-        plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
-        return _posted(
-            author,
-            plan,
-            (
-                f"the sum of {first.phrase(author, first.company.name)} and "
-                f"{second.phrase(author, second.company.name)}, computed with Python and rounded to two decimals,"
-            ),
-        )
-
-    return _try(make)
+    first = author.fact("price")
+    second = author.fact("price", author.company(first.company))
+    plan = _computed(author, [first, second], "{} + {}", "", "sum total together")
+    if plan is None:
+        return None
+    plan.calls[:0] = [_symbol(first.company), _symbol(second.company)]
+    plan.facts |= {"first symbol": first.company.symbol, "second symbol": second.company.symbol}
+    phrases = [fact.phrase(author, fact.company.name) for fact in (first, second)]
+    return _posted(author, plan, _SUM.format(*phrases))
 
 # %% ../../nbs/05_tasks/09_families.ipynb #97783db0
-def _again(plan: Plan, i: int) -> Plan:
+def _again(plan: Plan) -> Plan:
     "Return the plan with a tool that refuses its first call."
-    plan.fails_first = plan.calls[i]["tool"]
-    failed = {name: part for name, part in plan.calls[i].items() if name not in ("shows", "tolerance")} | {
-        "expect_error": True
-    }
-    plan.calls.insert(i, failed)
+    plan.fails_first = plan.calls[0]["tool"]
+    plan.calls.insert(0, plan.calls[0] | {"expect_error": True})
     return plan
 
 
 @family
 def retry(author):
-    return _again(_values(author, [author.fact("price previous employees ceo volume")]), 0)
+    return _again(_values(author, [author.fact("price previous employees ceo volume")]))
 
 
 @family
 def retry_post(author):
     "Ask to post a value of a tool that refuses its first call."
     fact = author.fact("price previous employees ceo")
-    return _posted(author, _again(_values(author, [fact]), 0), fact.phrase(author))
+    return _posted(author, _again(_values(author, [fact])), fact.phrase(author))
 
 
 @family
@@ -1121,57 +873,46 @@ def other_channel(author):
     return plan
 
 # %% ../../nbs/05_tasks/09_families.ipynb #75022afc
+_ORDERS = ("What is {}?", "Give {}.", "Tell me {}.")
+
+
 def _unknown(plan: Plan, calls: list[dict], question: str) -> Plan:
     "Return the unanswerable twin of a plan."
     return Plan(question, calls, None, {}, plan.words)
 
 
-def _without_value(calls: list[dict]) -> list[dict]:
-    "Return the same calls, of which the last one shows no value."
-    return [*calls[:-1], {name: part for name, part in calls[-1].items() if name != "shows"}]
-
-
 @family
 def no_such_year(author):
     "Ask for a figure of a year without a financial statement."
-    fact, ask = author.fact("revenue costs income"), author.say("What is {}?", "Give {}.", "Tell me {}.")
+    fact, ask = author.fact("revenue costs income"), author.say(*_ORDERS)
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     other = author.company(fact.company)
-    year = str(author.rng.choice([2012, 2013, 2014, 2015, 2016, 2017, 2018, 2019]))
+    year = str(author.rng.choice(range(2012, 2020)))
     missing = Fact(fact.kind, other, year, "", fact.tool)
-    return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
+    return _unknown(known, [missing.call()], ask.format(missing.phrase(author))), known
 
 
 @family
 def closed_day(author):
     "Ask for a price on a day on which the exchange was closed."
-    fact, ask = author.fact("close open high low"), author.say("What is {}?", "Give {}.", "Tell me {}.")
+    fact, ask = author.fact("close open high low"), author.say(*_ORDERS)
     known = _values(author, [fact], ask.format(fact.phrase(author)))
     day = date.fromisoformat(author.rng.choice(author.split.days))
     while day.weekday() < 5:
         day += timedelta(days=1)
     missing = Fact(fact.kind, author.company(fact.company), str(day), "", fact.tool)
-    return _unknown(known, _without_value([missing.call()]), ask.format(missing.phrase(author))), known
+    return _unknown(known, [missing.call()], ask.format(missing.phrase(author))), known
 
 
 @family
 def no_such_person(author):
     "Ask for the job titles of two people, one of whom is not in the workspace."
-    first, second = author.rng.sample(author.users, 2)
-    stranger, ask = f"U{author.rng.randrange(300, 999)}", author.say("What is {}?", "Give {}.", "Tell me {}.")
-
-    def plan(ids):
-        return ask.format(f"the title of {ids[0]} and the title of {ids[1]}")
-
-    known = Plan(
-        plan([first["id"], second["id"]]),
-        [call("slack_get_user_profile", user_id=user["id"]) for user in (first, second)],
-        [first["title"], second["title"]],
-        {"first": first["title"], "second": second["title"]},
-        ("title", "user"),
-    )
+    users = author.rng.sample(author.users, 2)
+    stranger, question = f"U{author.rng.randrange(300, 999)}", author.say(*_ORDERS)
+    question = question.format(f"the title of {users[0]['id']} and the title of {{}}")
+    known = _titles(users, question.format(users[1]["id"]))
     calls = [known.calls[0], call("slack_get_user_profile", user_id=stranger, expect_error=True)]
-    return _unknown(known, calls, plan([first["id"], stranger])), known
+    return _unknown(known, calls, question.format(stranger)), known
 
 
 @family
@@ -1181,20 +922,19 @@ def vacant_post(author):
     first, second = author.fact("ceo"), author.fact("ceo")
     if first.company == second.company:
         return vacant_post(author)
-    ask, phrase = author.say("What is {}?", "Give {}.", "Tell me {}."), author.say(*KINDS["ceo"].phrases)
+    ask, phrase = author.say(*_ORDERS), author.say(*KINDS["ceo"].phrases)
 
     def question(*companies):
         return ask.format(" and ".join(phrase.format(who=company.name) for company in companies))
 
     missing = Fact("ceo", vacant, "", "", first.tool)
     found = [_symbol(first.company), first.call()]
-    words = KINDS["ceo"].words
     known = Plan(
         question(first.company, second.company),
         [*found, _symbol(second.company), second.call()],
         [first.value, second.value],
         {"first": first.value, "second": second.value},
-        words,
+        KINDS["ceo"].words,
     )
     return _unknown(known, [*found, _symbol(vacant), missing.call()], question(first.company, vacant)), known
 
@@ -1203,7 +943,7 @@ def vacant_post(author):
 def no_such_company(author):
     "Ask for a fact of a company that no page is about."
     fact = author.fact("founder founded finance_chief street")
-    ask, phrase = author.say("What is {}?", "Give {}.", "Tell me {}."), author.say(*KINDS[fact.kind].phrases)
+    ask, phrase = author.say(*_ORDERS), author.say(*KINDS[fact.kind].phrases)
     known = _values(author, [fact], ask.format(phrase.format(who=fact.company.name)))
     name = f"{invented_word(author.rng, 3)}{invented_word(author.rng, 1).lower()} {fact.company.name.split()[-1]}"
     search = call("tavily_search", query=f"{_SEARCH_WORDS[fact.kind]} of {name}", any_params=True)
@@ -1221,22 +961,11 @@ def _task(
             OfferedTool(**vars(tool) | {"fails_first": 1}) if tool.tool == plan.fails_first else tool for tool in tools
         ]
     kind = "state" if plan.channel else "unknown" if plan.values is None else "answer"
-    success = (
-        {"kind": kind, "words": list(plan.words), "evidence": True}
-        | ({"values": plan.values} if kind == "answer" else {})
-        | ({"tolerance": plan.tolerance} if plan.tolerance else {})
-    )
-    check = (
-        {
-            "server": "slack",
-            "tool": "slack_get_channel_history",
-            "params": {"channel_id": plan.channel},
-            "write_tool": "slack_post_message",
-            "contains": list(plan.contains),
-        }
-        if plan.channel
-        else None
-    )
+    success = {"kind": kind, "words": list(plan.words), "evidence": True}
+    if kind == "answer":
+        success["values"] = plan.values
+    if plan.tolerance:
+        success["tolerance"] = plan.tolerance
     complexity = "simple" if len(calls) < 2 else "moderate" if len(calls) < 4 else "complex"
     most = max(COMPLEXITIES[complexity], len(calls) + 3)
     answer = {"unknown": "unknown", "state": "done"}.get(kind) or "; ".join(plan.values)
@@ -1251,7 +980,7 @@ def _task(
         limits={"max_servers": len({tool.server for tool in tools}), "max_tools": len(tools)},
         final_reference={"answer_text": answer, "facts": plan.facts},
         tools=tools,
-        state_check=check,
+        state_check=posted_check(plan.channel, *plan.contains) if plan.channel else None,
         data_source=source,
         pair=pair,
     )
@@ -1280,18 +1009,8 @@ def write_families(
                     f"the family {family} has {made} different tasks in this world, not {wanted}: ask for fewer, "
                     "or leave the family out."
                 )
-            plans = FAMILIES[family](author)
-            plans = plans if isinstance(plans, tuple) else (plans,)
-            given = frozenset(
-                sum(
-                    (
-                        tuple(_GIVEN.get(call["tool"], TOOLS[call["tool"]].gives))
-                        for plan in plans
-                        for call in plan.calls
-                    ),
-                    (),
-                )
-            )
+            plans = draw(family, author)
+            given = frozenset().union(*(TOOLS[call["tool"]].gives for plan in plans for call in plan.calls))
             stem = f"{source.split('/')[-1]}-{family}-{made:04d}"
             pair, state = (stem, rng.getstate()) if len(plans) > 1 else ("", None)
             drafts = []
@@ -1346,6 +1065,3 @@ def write_splits(
 
 
 _RULES = ("lookup", "two_lookups", "chain", "post", "unanswerable")  # the families of `tasks.rules`
-
-
-_GIVEN = {"fmp_search_ticker": ("symbol",), "slack_post_message": ("post",), "execute_python": ("computed",)}

@@ -30,6 +30,10 @@ class Step:
     tool: str
     params: str  # JSON, with sorted keys
 
+    @property
+    def arguments(self) -> dict:
+        return json.loads(self.params)
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c0641d38
 @dataclass(frozen=True)
 class Phrase:
@@ -85,20 +89,15 @@ def _belonging(owners: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
     "Return the names of a thing whose id or name is known."
+    if by == "name" and thing.person:
+        return (value, value) if thing.noun == "person" else (value, value, f"{thing.noun} {value}")
     if by == "name":
-        return (
-            (value, value, *(() if thing.noun == "person" else (f"{thing.noun} {value}",)))
-            if thing.person
-            else (value, f'"{value}"', f"the {thing.noun} {value}")
-        )
+        return value, f'"{value}"', f"the {thing.noun} {value}"
     if "@" in value:
         return value, f"whoever has the email address {value}"
-    code = re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper()
-    return (
-        (f"{thing.noun} {value}", value, value)
-        if code
-        else (f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}")
-    )
+    if re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper():
+        return f"{thing.noun} {value}", value, value
+    return f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}"
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d9e6a5b6
 _HOLDERS = {  # relation -> names of the person who has this relation to {x}
@@ -244,37 +243,18 @@ def _is_folder(record: dict) -> bool:
     )
 
 
-_YOUNGEST = ("youngest",)
-
-
 _NEWEST, _OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")
 
 _HEADINGS = ("message", "subject", "summary", "headline", "topic")  # texts by which people tell items apart
 
 
-_MOST = {
-    "price": "dearest",
-    "cost": "most expensive",
-    "pages": "longest",
-    "minutes": "longest",
-    "duration": "longest",
-    "length": "longest",
-    "size": "largest",
-    "rating": "best-rated",
-    "population": "largest",
-}
-
-
-_LEAST = {
-    "price": "cheapest",
-    "cost": "cheapest",
-    "pages": "shortest",
-    "minutes": "shortest",
-    "duration": "shortest",
-    "length": "shortest",
-    "size": "smallest",
-    "rating": "worst-rated",
-    "population": "smallest",
+_RANKS = {  # label -> adjectives for the largest and the smallest value
+    "price": ("dearest", "cheapest"),
+    "cost": ("most expensive", "cheapest"),
+    **dict.fromkeys(("pages", "minutes", "duration", "length"), ("longest", "shortest")),
+    "size": ("largest", "smallest"),
+    "rating": ("best-rated", "worst-rated"),
+    "population": ("largest", "smallest"),
 }
 
 
@@ -284,8 +264,8 @@ def most_of(label: str) -> tuple[str, str]:
     return ("most", "fewest") if one_of(last) != last else ("highest", "lowest")
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
-def _step_of(call: Seen) -> Step:
-    return Step(call.server, call.tool, json.dumps(call.params, sort_keys=True, ensure_ascii=False))
+def step_of(server: str, tool: str, params: dict) -> Step:
+    return Step(server, tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
 
 
 class Phrases:
@@ -293,10 +273,11 @@ class Phrases:
 
     def __init__(self, catalog: Catalog, seen: Iterable[Seen]):
         self.catalog = catalog
-        self.calls = {(call.server, call.tool, json.dumps(call.params, sort_keys=True)): call for call in seen}
+        self.nouns = {thing.noun for thing in catalog.things}
+        self.calls = {step_of(call.server, call.tool, call.params): call for call in seen}
         self.names = self._names()
         self.types = self._types()
-        self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `groups`
+        self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `lists`
 
     def _names(self) -> dict[tuple[str, str], set]:
         """Return for each (noun, name) the ids of the things with that name, so that a shared name is recognised."""
@@ -307,7 +288,7 @@ class Phrases:
                 [field.path for field in thing.fields if field.kind == kind and not field.refers]
                 for kind in ("name", "id")
             )
-            for call in self.calls_of(reader):
+            for call in self.calls_of(reader).values():
                 for record in records_of(reader, call):
                     for path in names:
                         if path in record:
@@ -323,7 +304,7 @@ class Phrases:
             fields = self.catalog.thing(reader.gives).fields
             kinds = [field.path for field in fields if field.label in ("kind", "type")]
             names = [field.path for field in fields if field.kind == "name"]
-            for call in self.calls_of(reader) if kinds and names else ():
+            for call in self.calls_of(reader).values() if kinds and names else ():
                 for record in records_of(reader, call):
                     found[str(record.get(names[0])).casefold()] = " ".join(words_of(str(record.get(kinds[0], ""))))
         return found
@@ -333,10 +314,10 @@ class Phrases:
         thing is the verb's subject, and the names of the other things."""
         name = next((of.record[field.path] for field in self._name_fields(of) if field.path in of.record), None)
         for link in self.catalog.links if isinstance(name, str) else ():
-            if (link.server, link.tool) != (of.reader.server, of.reader.tool):
+            if link.id != of.reader.id:
                 continue
-            told = "".join(self.call(step).content for step in of.steps[:-1]).casefold()
-            for (verb, subject), others in relations_in(link, self.call(of.steps[-1]), name).items():
+            told = "".join(self.calls[step].content for step in of.steps[:-1]).casefold()
+            for (verb, subject), others in relations_in(link, self.calls[of.steps[-1]], name).items():
                 known = {text.casefold() for text in of.stated}
                 if all(self.types.get(other.casefold()) for other in others) and not any(
                     other.casefold() in told or other.casefold() in known for other in others
@@ -346,216 +327,157 @@ class Phrases:
     def _name_fields(self, of: Phrase) -> list[Field]:
         return [field for field in self.catalog.thing(of.reader.gives).fields if field.kind == "name"]
 
-    def call(self, step: Step) -> Seen:
-        "Return the observed call of a step."
-        return self.calls[step.server, step.tool, json.dumps(json.loads(step.params), sort_keys=True)]
-
-    def calls_of(self, reader: Reader) -> list[Seen]:
+    def calls_of(self, reader: Reader) -> dict[Step, Seen]:
         "Return the calls of a reader whose result is complete and whose arguments are exactly the required ones."
-        return [
-            call
-            for (server, tool, _), call in self.calls.items()
-            if (server, tool) == (reader.server, reader.tool)
+        return {
+            step: call
+            for step, call in self.calls.items()
+            if (call.server, call.tool) == (reader.server, reader.tool)
             and call.given.keys() == reader.takes.keys() | reader.fixed.keys()
             and call.whole
-        ]
+        }
 
     def known(self) -> Iterator[Phrase]:
-        "Yield the things that the asker knows by an id or a name."
+        "Yield the things that the asker knows by an id, by a name or by the plain arguments of a call."
         for reader in self.catalog.readers:
-            if reader.key is None:
-                for call in self.calls_of(reader) if reader.items is None else ():
-                    if full := _by_full_name(call.given):
-                        if found := records_of(reader, call):
-                            yield Phrase(
-                                (full,),
-                                (_step_of(call),),
-                                found[0],
-                                reader,
-                                tuple(str(value) for value in call.given.values()),
-                            )
-                    elif len(found := records_of(reader, call)) == 1:
-                        yield Phrase(
-                            (_described({name: call.given[name] for name in reader.takes}),),
-                            (_step_of(call),),
-                            found[0],
-                            reader,
-                            tuple(str(call.given[name]) for name in reader.takes),
-                            plain=True,
-                        )
-                continue
-            argument, key = reader.key
-            thing = self.catalog.thing(reader.gives)
-            for call in self.calls_of(reader):
-                given, found = str(call.given[argument]), records_of(reader, call)
-                if key.by == "name":
-                    names = [field.path for field in thing.fields if field.kind == "name"]
-                    found = [
-                        record
-                        for record in found
-                        if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)
-                    ]
-                    if not names and reader.items is None:
-                        found = records_of(reader, call)  # the result does not repeat the name
-                    if len(self.names[thing.noun, given.casefold()]) > 1:
-                        continue
-                if len(found) != 1 or key.by == "id" and reader.items is not None:
-                    continue
-                kind = self.types.get(given.casefold(), "")
-                named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind)) if kind else thing
-                yield Phrase(
-                    _called(named, given, key.by)
-                    if key.by == "name" or key.thing == reader.gives
-                    else _called(Thing(noun=key.thing, plural=""), given, "id"),
-                    (_step_of(call),),
-                    found[0],
-                    reader,
-                    (given,),
-                )
+            if reader.key is not None:
+                yield from self._identified(reader)
+            elif reader.items is None:
+                yield from self._computed(reader)
 
-    def groups(self, of: Phrase | None = None) -> Iterator[Group]:
-        "Yield the lists that belong to a thing; without `of`, the lists that need no thing to be named."
-        if of is None:
-            for reader in self.catalog.readers:
-                for call in (
-                    self.calls_of(reader) if reader.takes and reader.key is None and reader.items is not None else ()
-                ):
-                    given = {name: call.given[name] for name in reader.takes}
-                    where = (
-                        "in " + str(next(iter(given.values())))
-                        if len(given) == 1 and set(words_of(next(iter(given)))) & (PLACE_WORDS | FOLDER_WORDS)
-                        else _restriction(given) or _described(given)
-                    )
-                    if records := records_of(reader, call):
-                        yield Group(
-                            (where,),
-                            (_step_of(call),),
-                            tuple(records),
-                            reader,
-                            tuple(str(call.given[name]) for name in reader.takes),
-                            plain=True,
-                        )
-                argument, key = reader.key or ("", None)
-                by_id = key and key.by == "id" and reader.items is not None and key.thing != reader.gives
-                alone = all(
-                    (other.server, other.tool) != (reader.server, reader.tool)
-                    for other in self.catalog.readers
-                    if other.items is None
-                )
-                for call in self.calls_of(reader) if by_id and alone else ():
-                    given, several = str(call.given[argument]), self.catalog.thing(reader.gives).plural
-                    owner = _called(Thing(noun=key.thing, plural=""), given, "id")  # such as customer C174
+    def _computed(self, reader: Reader) -> Iterator[Phrase]:
+        "Yield the things that a call returns for plain values, such as two numbers, or for the parts of a name."
+        for step, call in self.calls_of(reader).items():
+            full, found = _by_full_name(call.given), records_of(reader, call)
+            if full and found:
+                yield Phrase((full,), (step,), found[0], reader, tuple(map(str, call.given.values())))
+            elif not full and len(found) == 1:
+                given = {name: call.given[name] for name in reader.takes}
+                stated = tuple(map(str, given.values()))
+                yield Phrase((_described(given),), (step,), found[0], reader, stated, plain=True)
+
+    def _identified(self, reader: Reader) -> Iterator[Phrase]:
+        "Yield the things that the one argument of a reader identifies."
+        argument, key = reader.key
+        thing = self.catalog.thing(reader.gives)
+        names = [field.path for field in thing.fields if field.kind == "name"]
+        for step, call in self.calls_of(reader).items():
+            given, found = str(call.given[argument]), records_of(reader, call)
+            if key.by == "name" and (
+                names or reader.items is not None
+            ):  # otherwise the result does not repeat the name
+                found = [
+                    record
+                    for record in found
+                    if any(str(record.get(path, "")).casefold() == given.casefold() for path in names)
+                ]
+            if key.by == "name" and len(self.names[thing.noun, given.casefold()]) > 1:
+                continue
+            if len(found) != 1 or key.by == "id" and reader.items is not None:
+                continue
+            kind, named = self.types.get(given.casefold(), ""), thing
+            if key.by == "id" and key.thing != reader.gives:
+                named = Thing(noun=key.thing, plural="")
+            elif kind:
+                named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind))
+            yield Phrase(_called(named, given, key.by), (step,), found[0], reader, (given,))
+
+    def lists(self) -> Iterator[Group]:
+        "Yield the lists that need no other thing to be named."
+        for reader in self.catalog.readers:
+            if reader.items is None or reader.key and not self._owned(reader):
+                continue
+            if not reader.takes and not reader.gives:
+                continue  # nobody can say what it lists
+            for step, call in self.calls_of(reader).items():
+                given = {name: call.given[name] for name in reader.takes}
+                stated, owner = tuple(map(str, given.values())), ()
+                if reader.key:
+                    _, key = reader.key
+                    owner = _called(Thing(noun=key.thing, plural=""), stated[0], "id")  # such as customer C174
+                    texts = _belonging(owner, self.catalog.thing(reader.gives).plural)
                     if any(r.gives == key.thing and r.key and r.key[1].by == "name" for r in self.catalog.readers):
-                        self.rare.add(given)
-                    if records := records_of(reader, call):
-                        yield Group(
-                            _belonging(owner, several), (_step_of(call),), tuple(records), reader, (given,), owner
-                        )
-                for call in (
-                    self.calls_of(reader) if not reader.takes and reader.items is not None and reader.gives else ()
-                ):
-                    if records := records_of(reader, call):
-                        yield Group(
-                            (f"the {self.catalog.thing(reader.gives).plural}",),
-                            (_step_of(call),),
-                            tuple(records),
-                            reader,
-                        )
-            return
-        for reader in self.catalog.readers:  # lists that stand in the thing's own result
-            if (
-                (reader.server, reader.tool) != (of.reader.server, of.reader.tool)
-                or reader.items is None
-                or of.reader.items is not None
-            ):
+                        self.rare.add(stated[0])
+                elif not given:
+                    texts = (f"the {self.catalog.thing(reader.gives).plural}",)
+                elif len(given) == 1 and set(words_of(*given)) & (PLACE_WORDS | FOLDER_WORDS):
+                    texts = (f"in {stated[0]}",)
+                else:
+                    texts = (_restriction(given) or _described(given),)
+                if records := records_of(reader, call):
+                    plain = bool(given) and not reader.key
+                    yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain)
+
+    def _owned(self, reader: Reader) -> bool:
+        "Return whether the id of another thing, which no result of this tool describes, identifies a reader's list."
+        _, key = reader.key
+        alone = all(other.id != reader.id for other in self.catalog.readers if other.items is None)
+        return key.by == "id" and key.thing != reader.gives and alone
+
+    def groups(self, of: Phrase) -> Iterator[Group]:
+        "Yield the lists that belong to a thing: those in its own result, and those that its id leads to."
+        for reader in self.catalog.readers:
+            if reader.id != of.reader.id or reader.items is None or of.reader.items is not None:
                 continue
-            call = self.call(of.steps[-1])
-            if records := records_of(reader, call):
-                yield Group(
-                    _belonging(of.texts, self.catalog.thing(reader.gives).plural),
-                    of.steps,
-                    tuple(records),
-                    reader,
-                    of.stated,
-                    of.texts,
-                    of.earlier,
-                )
-        for field, reader, argument in self.catalog.feeds(of.reader):
-            if (
-                reader.items is None
-                or (call := self.followed(of, field, reader, argument)) is None
-                or reader.tool in {step.tool for step in of.steps}
-            ):
+            if records := records_of(reader, self.calls[of.steps[-1]]):
+                texts = _belonging(of.texts, self.catalog.thing(reader.gives).plural)
+                yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier)
+        passed = {self.calls[step].id for step in of.steps}
+        for field, reader, step in self.followed(of):
+            if reader.items is None or reader.tool in {step.tool for step in of.steps}:
                 continue
-            several, passed = self.catalog.thing(reader.gives).plural, {(step.server, step.tool) for step in of.steps}
-            owner = (
-                _related(
-                    field.label, next(thing for thing in self.catalog.things if thing.noun == field.refers), of.texts
-                )
-                if field.refers in {thing.noun for thing in self.catalog.things}
-                else of.texts
-            )
+            owner = of.texts
+            if field.refers in self.nouns:
+                owner = _related(field.label, self.catalog.thing(field.refers), of.texts)
             yield Group(
-                _belonging(owner, several),
-                (*of.steps, _step_of(call)),
-                tuple(records_of(reader, call)),
+                _belonging(owner, self.catalog.thing(reader.gives).plural),
+                (*of.steps, step),
+                tuple(records_of(reader, self.calls[step])),
                 reader,
                 of.stated,
                 owner,
                 (*of.earlier, of.record),
-                roundabout=any(
-                    other.gives == reader.gives and (other.server, other.tool) in passed
-                    for other in self.catalog.readers
-                ),
+                roundabout=any(other.gives == reader.gives and other.id in passed for other in self.catalog.readers),
             )
 
-    def followed(self, of: Phrase, field: Field, reader: Reader, argument: str) -> Seen | None:
-        "Return the call of a reader that takes a field of a thing; None if it was not made."
-        if field.path not in of.record:
-            return None
-        return self.calls.get(
-            (
-                reader.server,
-                reader.tool,
-                json.dumps(whole_arguments(reader.fixed | {argument: of.record[field.path]}), sort_keys=True),
-            )
-        )
+    def followed(self, of: Phrase) -> Iterator[tuple[Field, Reader, Step]]:
+        "Yield the fields of a thing with the calls that took them as an argument: the field, the reader, the call."
+        for field, reader, argument in self.catalog.feeds(of.reader):
+            if field.path in of.record:
+                params = whole_arguments(reader.fixed | {argument: of.record[field.path]})
+                if (step := step_of(reader.server, reader.tool, params)) in self.calls:
+                    yield field, reader, step
 
     def further(self, of: Phrase) -> Iterator[Phrase]:
         "Yield the things that a field of a thing identifies: the agent of a ticket, or a listed ticket in full."
-        for field, reader, argument in self.catalog.feeds(of.reader):
-            if (
-                reader.items is not None
-                or (call := self.followed(of, field, reader, argument)) is None
-                or _step_of(call) in of.steps
-                or not call.whole
-            ):
+        for field, reader, step in self.followed(of):
+            if reader.items is not None or step in of.steps or not self.calls[step].whole:
                 continue
-            found = records_of(reader, call)
+            found = records_of(reader, self.calls[step])
             if len(found) != 1:
                 continue
-            texts = (
-                of.texts
-                if field.refers not in {thing.noun for thing in self.catalog.things}
-                else _related(field.label, self.catalog.thing(reader.gives), of.texts)
-            )
-            yield Phrase(texts, (*of.steps, _step_of(call)), found[0], reader, of.stated, (*of.earlier, of.record))
+            texts = of.texts
+            if field.refers in self.nouns:
+                texts = _related(field.label, self.catalog.thing(reader.gives), of.texts)
+            yield Phrase(texts, (*of.steps, step), found[0], reader, of.stated, (*of.earlier, of.record))
         for verb, subject, others in self.related(of):
             if len(others) != 1:
                 continue
             argument, _ = of.reader.key
             params = whole_arguments(of.reader.fixed | {argument: others[0]})
-            call = self.calls.get((of.reader.server, of.reader.tool, json.dumps(params, sort_keys=True)))
+            step = step_of(of.reader.server, of.reader.tool, params)
+            if step not in self.calls or step in of.steps or not self.calls[step].whole:
+                continue
             names = [field.path for field in self._name_fields(of)]
             found = [
                 record
-                for record in (records_of(of.reader, call) if call else ())
+                for record in records_of(of.reader, self.calls[step])
                 if any(record.get(path) == others[0] for path in names)
             ]
             texts = _standing_in(verb, subject, self.types[others[0].casefold()], of.texts)
-            if texts and len(found) == 1 and call.whole and _step_of(call) not in of.steps:
+            if texts and len(found) == 1:
                 shown = of.record | {verb: others[0]}
-                yield Phrase(texts, (*of.steps, _step_of(call)), found[0], of.reader, of.stated, (*of.earlier, shown))
+                yield Phrase(texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown))
 
     def picks(self, group: Group) -> Iterator[Phrase]:
         """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
@@ -594,37 +516,29 @@ class Phrases:
                     value = str(record[field.path])
                     if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
                         yield pick(of(value.lower()), record, value)
-            if field.kind in ("date", "number") and len(times) == len(records):
-                first, last = (
-                    min(records, key=lambda record: record[field.path]),
-                    max(records, key=lambda record: record[field.path]),
-                )
-                if field.kind == "date" and not (
-                    group.owner and field is not next(f for f in thing.fields if f.kind == "date")
-                ):
-                    newest, oldest = (_YOUNGEST, ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
-                    yield pick([text for word in newest for text in of(word)], last)
-                    if not group.reached_limit:
-                        yield pick([text for word in oldest for text in of(word)], first)
-                elif field.kind == "number" and not group.reached_limit:
-                    yield pick(
-                        of(_MOST[field.label])
-                        if field.label in _MOST
-                        else [f"{text} with the {most_of(field.label)[0]} {field.label}" for text in of("")],
-                        last,
-                    )
-                    yield pick(
-                        of(_LEAST[field.label])
-                        if field.label in _LEAST
-                        else [f"{text} with the {most_of(field.label)[1]} {field.label}" for text in of("")],
-                        first,
-                    )
+            if field.kind not in ("date", "number") or len(times) < len(records):
+                continue
+            first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
+            if field.kind == "date" and (
+                not group.owner or field is next(other for other in thing.fields if other.kind == "date")
+            ):
+                newest, oldest = (("youngest",), ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
+                yield pick([text for word in newest for text in of(word)], last)
+                if not group.reached_limit:
+                    yield pick([text for word in oldest for text in of(word)], first)
+            elif field.kind == "number" and not group.reached_limit:
+                for i, record in enumerate((last, first)):
+                    if field.label in _RANKS:
+                        yield pick(of(_RANKS[field.label][i]), record)
+                    else:
+                        rank = f"with the {most_of(field.label)[i]} {field.label}"
+                        yield pick([f"{text} {rank}" for text in of("")], record)
 
     def all(self, depth: int = 4) -> Iterator[Phrase]:
         "Yield all phrases of up to `depth` calls."
         level = list(self.known())
-        for group in self.groups():
-            level += [phrase for phrase in self.picks(group)]
+        for group in self.lists():
+            level += self.picks(group)
         while level:
             yield from level
             longer = []
@@ -772,11 +686,7 @@ _ASKED = {  # by the last word of a label; (label, True) is for people, (label, 
     "year": ("What year is {x} from?", "When did {x} come out?", "In which year did {x} appear?"),
     "pages": ("How many pages does {x} have?", "How long is {x}, in pages?", "How many pages are there in {x}?"),
     "language": ("In which language is {x}?", "What language is {x} in?", "Which language is {x} written in?"),
-    "shelf": (
-        "Which shelf does {x} belong on?",
-        "Which shelf is {x} on?",
-        "Where on the shelves does {x} belong?",
-    ),
+    "shelf": ("Which shelf does {x} belong on?", "Which shelf is {x} on?", "Where on the shelves does {x} belong?"),
     "opened": (
         "When was {x} opened?",
         "On what day was {x} opened?",
@@ -1233,7 +1143,7 @@ class _Clock:
     @staticmethod
     def of(phrase: Phrase) -> "_Clock | None":
         "Return the times and zones in the arguments of a phrase's only call; None if there are no such arguments."
-        values = json.loads(phrase.steps[-1].params) if phrase.plain and len(phrase.steps) == 1 else {}
+        values = phrase.steps[-1].arguments if phrase.plain and len(phrase.steps) == 1 else {}
         zones = {}
         for name, value in values.items():
             role = next((role for role, said in _ROLES if set(words_of(name)) & set(said.split())), "")
@@ -1306,12 +1216,7 @@ DEEDS = {  # (first word of a tool's name, things it takes) -> wordings with {x}
         "pass {x} to {v}",
         "let {v} take {x}",
     ),
-    ("loan", 2): (
-        "lend {x} to {v}",
-        "loan {x} to {v}",
-        "check {x} out to {v}",
-        "let {v} borrow {x}",
-    ),
+    ("loan", 2): ("lend {x} to {v}", "loan {x} to {v}", "check {x} out to {v}", "let {v} borrow {x}"),
     ("lend", 2): ("lend {x} to {v}", "let {v} borrow {x}"),
     ("move", 2): ("move {x} to {v}", "put {x} into {v}", "shift {x} to {v}"),
     ("add", 2): ("add {x} to {v}", "put {x} into {v}", "include {x} in {v}"),
@@ -1391,6 +1296,10 @@ class Question:
     def answer(self) -> str:
         return "; ".join(map(str, self.values))
 
+    @property
+    def calls(self) -> tuple[Step, ...]:
+        return (*self.steps, self.change) if self.change else self.steps
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #ea773fd3
 def said_as(field: Field) -> str:
     "Return the name of a field for use in a sentence: `opened` becomes `opened date`, `sold` becomes `number sold`."
@@ -1439,10 +1348,7 @@ def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     last = field.label.rpartition(" ")[2]
     if _is_file(thing) and field.label != "size":
         return _WRITTEN
-    special, general = (
-        _ASKED.get(last) or _ASKED.get((last, thing.person)) or (),
-        _FIELD,
-    )
+    special, general = _ASKED.get(last) or _ASKED.get((last, thing.person)) or (), _FIELD
     if field.kind == "number" and not special and one_of(last) != last:
         return _HOW_MANY
     if one_of(last) != last and field.kind != "number":
@@ -1468,6 +1374,29 @@ def _by_length(handles: list[tuple[Phrase, Any]]) -> dict[int, list[tuple[Phrase
         found[len(handle[0].steps)].append(handle)
     return found
 
+
+def asked_change(
+    form: str,  # the wording of the deed
+    setting: str,  # one of SETTING
+    deed: str,  # what to do
+    chain: str,
+    change: Step,
+    steps: tuple[Step, ...] = (),  # calls before the change
+    stated: Iterable[Any] = (),
+    look: Step | None = None,  # the call whose result shows the change
+) -> Question:
+    "Return a question that asks for a change."
+    return Question(
+        "change",
+        worded(setting, do=deed, Do=deed[0].upper() + deed[1:]),
+        f"{form} / {setting}",
+        steps,
+        f"change:{chain}",
+        stated=tuple(map(str, stated)),
+        change=change,
+        look=look,
+    )
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
 class Grammar:
     "Writes questions about the things of a catalog."
@@ -1480,32 +1409,42 @@ class Grammar:
         self.spoken = spoken.lower()  # descriptions and names of the tools: a field that they mention may exist
 
     def ask(
-        self, kind: str, forms: tuple[str, ...], phrase: Phrase | Group, values: Iterable, about: str, **parts: str
+        self,
+        kind: str,
+        forms: tuple[str, ...],  # the wordings to draw from
+        phrase: Phrase | Group,
+        values: Iterable,  # the answer
+        path: str | None,  # of the field that it asks for; None: it asks for the things themselves
+        **parts: str,  # what fills the slots of the wording
     ) -> Question:
         "Return a question in one of the wordings."
-        number = self.pick(forms, parts)
-        text = worded(forms[number], **parts)
+        return self.question(kind, self.pick(forms, parts), phrase, values, path, **parts)
+
+    def question(
+        self, kind: str, form: str, phrase: Phrase | Group, values: Iterable, path: str | None, **parts: str
+    ) -> Question:
+        "Return the question in the given wording."
+        about = phrase.reader.gives if path is None else f"{phrase.reader.gives}.{path}"
         return Question(
             kind,
-            text,
-            f"{kind}: {forms[number]}",
+            worded(form, **parts),
+            f"{kind}: {form}",
             phrase.steps,
             f"{kind}:{'>'.join(step.tool for step in phrase.steps)}:{about}",
             tuple(values),
+            any_order=kind == "list",
             stated=phrase.stated,
             earlier=phrase.earlier,
         )
 
-    def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> int:
-        "Return the index of a wording that fits the names: one with a possessive only for a short name."
-        fitting = [
-            i
-            for i, form in enumerate(forms)
-            if not (
-                "{s}" in form and not _simple(parts.get("x", "")) or "{o_s}" in form and not _simple(parts.get("o", ""))
-            )
-        ]
-        return self.rng.choice(fitting)
+    def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> str:
+        "Return a wording that fits the names: one with a possessive only for a short name."
+        x, o = _simple(parts.get("x", "")), _simple(parts.get("o", ""))
+        return self.rng.choice([form for form in forms if (x or "{s}" not in form) and (o or "{o_s}" not in form)])
+
+    def name_of(self, phrase: Phrase) -> str:
+        "Draw a name that fits into the wordings for two things: if possible, one that is no clause."
+        return self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
 
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that a question can ask for: neither stated nor shown by an earlier call."
@@ -1560,55 +1499,26 @@ class Grammar:
 
         if numbers := self.numbers(phrase):
             field = self.rng.choice(numbers)
-            yield self.ask(
-                "field",
-                _FIELD,
-                phrase,
-                [phrase.record[field.path]],
-                f"{thing.noun}.{field.path}",
-                f=f"{field.refers or thing.noun} number",
-                **said(),
-            )
+            number = f"{field.refers or thing.noun} number"
+            yield self.ask("field", _FIELD, phrase, [phrase.record[field.path]], field.path, f=number, **said())
         if not fields:
             return
 
         for field in self.rng.sample(fields, min(len(fields), 3)):
-            if phrase.plain:
-                written = _is_file(thing) and field.label != "size"
-                yield self.ask(
-                    "field",
-                    _WRITTEN if written else _COMPUTED if _of_numbers(phrase) else _PLAIN,
-                    phrase,
-                    [phrase.record[field.path]],
-                    f"{thing.noun}.{field.path}",
-                    f=said_as(field),
-                    **(said() | ({"x": phrase.stated[0]} if written else {})),
-                )
-            else:
-                yield self.ask(
-                    "field",
-                    field_forms(field, thing),
-                    phrase,
-                    [phrase.record[field.path]],
-                    f"{thing.noun}.{field.path}",
-                    f=said_as(field),
-                    **said(),
-                )
+            forms, parts = field_forms(field, thing), said()
+            if phrase.plain and forms is _WRITTEN:
+                parts["x"] = phrase.stated[0]
+            elif phrase.plain:
+                forms = _COMPUTED if _of_numbers(phrase) else _PLAIN
+            value = phrase.record[field.path]
+            yield self.ask("field", forms, phrase, [value], field.path, f=said_as(field), **parts)
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
-            yield self.ask(
-                "fields",
-                _FIELDS,
-                phrase,
-                [phrase.record[f.path], phrase.record[g.path]],
-                f"{thing.noun}.{f.path}+{g.path}",
-                f=said_as(f),
-                g=said_as(g),
-                **said(),
-            )
+            values, both = [phrase.record[f.path], phrase.record[g.path]], f"{f.path}+{g.path}"
+            yield self.ask("fields", _FIELDS, phrase, values, both, f=said_as(f), g=said_as(g), **said())
         yield from self.whether(phrase, thing, said)
         absent = [
             label
@@ -1617,25 +1527,11 @@ class Grammar:
             and not any(set(label.split()) & set(field.label.split()) for field in thing.fields)
         ]
         if absent and fields and phrase.reader.items is None:  # a list may leave out fields
-            twin, label = self.rng.choice(fields), self.rng.choice(absent)
-            x = self.rng.choice(phrase.texts)
-            number = self.pick(_FIELD, {"x": x})
-            pair = f"{thing.noun} {x} {label}"
-            about = f"{thing.noun}.{twin.path}"
-            tools = ">".join(step.tool for step in phrase.steps)
-            for unknown, f, values in ((False, said_as(twin), (phrase.record[twin.path],)), (True, label, ())):
-                yield Question(
-                    "unknown",
-                    worded(_FIELD[number], x=x, s=_possessive(x), f=f),
-                    f"unknown: {_FIELD[number]}",
-                    phrase.steps,
-                    f"unknown:{tools}:{about}",
-                    values,
-                    stated=phrase.stated,
-                    unknown=unknown,
-                    pair=pair,
-                    earlier=phrase.earlier,
-                )
+            twin, label, parts = self.rng.choice(fields), self.rng.choice(absent), said()
+            form, pair = self.pick(_FIELD, parts), f"{thing.noun} {parts['x']} {label}"
+            for unknown, f, values in ((False, said_as(twin), [phrase.record[twin.path]]), (True, label, [])):
+                question = self.question("unknown", form, phrase, values, twin.path, f=f, **parts)
+                yield replace(question, unknown=unknown, pair=pair)
 
     def of_relations(self, phrase: Phrase) -> Iterator[Question]:
         "Yield questions about a thing's relations: who manages the Tulip Fair, which events Bo Kral works on."
@@ -1644,22 +1540,21 @@ class Grammar:
             if len(kinds) > 1 or len(others) > 6:
                 continue
             [kind], several = kinds, len(others) > 1
-            x = self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
+            x = self.name_of(phrase)
             who = "who" if is_somebody(kind) else f"which {plural(kind) if several else kind}"
             one, many = verb_forms(verb)
             first, _, rest = one.partition(" ")
-            question = self.ask(
+            yield self.ask(
                 "list" if several else "field",
                 _DOES_WHAT if subject else _WHO_DOES,
                 phrase,
                 others,
-                f"{phrase.reader.gives}.{verb} {'>' if subject else '<'}",
+                f"{verb} {'>' if subject else '<'}",
                 x=x,
                 who=who,
                 v=one if subject or not several or who == "who" else many,
                 d=f"is {x} {rest}" if first == "is" else f"does {x} {many}",
             )
-            yield replace(question, any_order=several)
 
     def whether(self, phrase: Phrase, thing: Thing, said: Callable[[], dict]) -> Iterator[Question]:
         "Yield questions whose answer is yes or no."
@@ -1668,15 +1563,8 @@ class Grammar:
             if self.phrases.types and field.label in ("kind", "type"):
                 continue
             if field.kind == "flag" and isinstance(value, bool):
-                yield self.ask(
-                    "whether",
-                    _WHETHER_IT_IS,
-                    phrase,
-                    ["yes" if value else "no"],
-                    f"{thing.noun}.{field.path}",
-                    v=field.label,
-                    **said(),
-                )
+                answer = ["yes" if value else "no"]
+                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, v=field.label, **said())
             if (
                 field.kind == "category"
                 and isinstance(value, str)
@@ -1684,32 +1572,16 @@ class Grammar:
                 not in {str(part).casefold() for record in phrase.earlier for part in record.values()}
                 and value not in phrase.stated
             ):
-                others = sorted(
-                    {
-                        str(record[field.path])
-                        for call in self.phrases.calls_of(phrase.reader)
-                        for record in records_of(phrase.reader, call)
-                        if field.path in record
-                    }
-                    - {value}
-                )
+                others = sorted({*map(str, self.shown(phrase.reader, field))} - {value})
                 if not others:
                     continue
                 asked = value if self.rng.random() < 0.5 else self.rng.choice(others)
                 if asked.casefold() in ("yes", "no", "true", "false"):
                     continue  # no question should read: is it yes?
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
-                forms = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER
-                yield self.ask(
-                    "whether",
-                    forms,
-                    phrase,
-                    ["yes" if asked == value else "no"],
-                    f"{thing.noun}.{field.path}",
-                    f=field.label,
-                    v=asked.replace("_", " "),
-                    **said(),
-                )
+                forms, answer = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER, "yes" if asked == value else "no"
+                parts = {"f": field.label, "v": asked.replace("_", " "), **said()}
+                yield self.ask("whether", forms, phrase, [answer], field.path, **parts)
 
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
@@ -1735,7 +1607,8 @@ class Grammar:
             yield from self.of_place(group, thing)
             return
         parts = {"n": thing.plural, "o": owner, "o_s": _possessive(owner), "g": self.rng.choice(group.texts)}
-        yield self.ask("count", _COUNT if owner else COUNT_ALL, group, [n], thing.noun, **parts)
+        how_many, which = (_COUNT, _LIST) if owner else (COUNT_ALL, _LIST_ALL)
+        yield self.ask("count", how_many, group, [n], None, **parts)
         for field in thing.fields:
             if field.kind != "category" or n < 3:
                 continue
@@ -1749,50 +1622,18 @@ class Grammar:
                     _belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
                 ),
             }
-            yield self.ask(
-                "count", _COUNT if owner else COUNT_ALL, group, [len(chosen)], f"{thing.noun}.{field.path}", **told
-            )
+            yield self.ask("count", how_many, group, [len(chosen)], field.path, **told)
             if names and 2 <= len(chosen) <= 5:
-                yield replace(
-                    self.ask(
-                        "list",
-                        _LIST if owner else _LIST_ALL,
-                        group,
-                        [record[names.path] for record in chosen],
-                        f"{thing.noun}.{field.path}",
-                        **told,
-                    ),
-                    any_order=True,
-                )
+                yield self.ask("list", which, group, [record[names.path] for record in chosen], field.path, **told)
         if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
-            yield replace(
-                self.ask(
-                    "list",
-                    _LIST if owner else _LIST_ALL,
-                    group,
-                    [record[names.path] for record in group.records],
-                    thing.noun,
-                    **parts,
-                ),
-                any_order=True,
-            )
+            yield self.ask("list", which, group, [record[names.path] for record in group.records], None, **parts)
         if names and 2 <= n <= 20:
             yield from self.extremes(group, thing, names, parts)
 
     def of_place(self, group: Group, thing: Thing) -> Iterator[Question]:
         "Yield questions about a list that a tool returns for plain values, such as the entries of a folder."
-        n = thing.plural
-        x, kinds = (
-            group.texts[0],
-            next(
-                (
-                    field
-                    for field in thing.fields
-                    if field.label in ("kind", "type") and field.kind in ("category", "text")
-                ),
-                None,
-            ),
-        )
+        n, x = thing.plural, group.texts[0]
+        kinds = [f for f in thing.fields if f.label in ("kind", "type") and f.kind in ("category", "text")][:1]
         if thing.noun == "entry" or set(thing.noun.split()) & FOLDER_WORDS:
             folders = any(map(_is_folder, group.records))
             n = "files and folders" if folders else "files"
@@ -1800,32 +1641,16 @@ class Grammar:
         how_many, which = _IN_PLACE, _LIST_IN_PLACE
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
-        yield self.ask("count", how_many, group, [len(group.records)], thing.noun, n=n, x=x)
-        for value, times in Counter(str(record.get(kinds.path)) for record in group.records).items() if kinds else ():
-            if re.fullmatch(r"[a-z]{3,12}", value):
-                yield self.ask(
-                    "count",
-                    _IN_PLACE,
-                    group,
-                    [times],
-                    f"{thing.noun}.{kinds.path}",
-                    n=plural({"dir": "folder"}.get(value, value)),
-                    x=x,
-                )
+        yield self.ask("count", how_many, group, [len(group.records)], None, n=n, x=x)
+        for field in kinds:
+            for value, times in Counter(str(record.get(field.path)) for record in group.records).items():
+                if re.fullmatch(r"[a-z]{3,12}", value):
+                    counted = plural({"dir": "folder"}.get(value, value))
+                    yield self.ask("count", _IN_PLACE, group, [times], field.path, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
-            yield replace(
-                self.ask(
-                    "list",
-                    which,
-                    group,
-                    [record[names.path] for record in group.records if names.path in record],
-                    thing.noun,
-                    n=n,
-                    x=x,
-                ),
-                any_order=True,
-            )
+            values = [record[names.path] for record in group.records if names.path in record]
+            yield self.ask("list", which, group, values, None, n=n, x=x)
 
     def extremes(self, group: Group, thing: Thing, names: Field, parts: dict) -> Iterator[Question]:
         "Yield questions for the item of a list with the largest or the smallest value of a field."
@@ -1841,49 +1666,27 @@ class Grammar:
                 continue
             if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"):
                 continue  # an item counts as newest by its first date
-            for best, kinds in (
-                (
-                    max,
-                    ("is the youngest",)
-                    if _is_birth(field)
-                    else ("is the newest", "is the most recent", "came last")
-                    if field.kind == "date"
-                    else (f"has the {most_of(field.label)[0]} {field.label}",),
-                ),
-                (
-                    min,
-                    ("is the oldest",)
-                    if _is_birth(field)
-                    else ("is the oldest", "came first", "is the earliest")
-                    if field.kind == "date"
-                    else (f"has the {most_of(field.label)[1]} {field.label}",),
-                ),
-            ):
-                record = best(group.records, key=lambda record: record[field.path])
-                if str(record[names.path]) in group.stated:
+            if _is_birth(field):
+                largest, smallest = ["is the youngest"], ["is the oldest"]
+            elif field.kind == "date":
+                largest = ["is the newest", "is the most recent", "came last"]
+                smallest = ["is the oldest", "came first", "is the earliest"]
+            else:
+                largest, smallest = ([f"has the {word} {field.label}"] for word in most_of(field.label))
+            for best, wordings in ((max, largest), (min, smallest)):
+                value = best(group.records, key=lambda record: record[field.path])[names.path]
+                if str(value) in group.stated:
                     continue  # the question would hold its answer
-                yield self.ask(
-                    "extreme",
-                    _EXTREME,
-                    group,
-                    [record[names.path]],
-                    f"{thing.noun}.{field.path}",
-                    one=thing.noun,
-                    is_=self.rng.choice(kinds),
-                    **parts,
-                )
+                is_ = self.rng.choice(wordings)
+                yield self.ask("extreme", _EXTREME, group, [value], field.path, one=thing.noun, is_=is_, **parts)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of one kind; yield none if one call can return both."
         if any(path.endswith("[]") for path in x.reader.takes):
             return
-        thing = self.catalog.thing(x.reader.gives)
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
-        first, second = (
-            self.rng.choice([text for text in phrase.texts if not text.startswith("whoever")] or phrase.texts)
-            for phrase in (x, y)
-        )  # names that fit into the wordings for two things
+        first, second = self.name_of(x), self.name_of(y)
         both = Phrase((), steps, x.record, x.reader, stated, earlier)
         if x.record == y.record:
             return  # one thing, named in two ways
@@ -1892,7 +1695,6 @@ class Grammar:
             a, b = x.record.get(field.path), y.record.get(field.path)
             if a is None or b is None:
                 continue
-            about = f"{thing.noun}.{field.path}"
             if field.kind == "date" and str(a)[:10] == str(b)[:10]:
                 continue  # a person would call neither of them later
             if (
@@ -1904,22 +1706,15 @@ class Grammar:
             ):
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
-                quoted = '"' in first + second  # named by their headings
-                yield self.ask(
-                    "larger",
-                    later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER,
-                    both,
-                    [winner, a, b],
-                    about,
-                    f=field.label.removesuffix(" date"),
-                    x=first if quoted else x.stated[0],
-                    y=second if quoted else y.stated[0],
-                )
+                forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
+                if '"' not in first + second:  # not named by their headings
+                    first, second = x.stated[0], y.stated[0]
+                f = field.label.removesuffix(" date")
+                yield self.ask("larger", forms, both, [winner, a, b], field.path, f=f, x=first, y=second)
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
-                yield self.ask(
-                    "same", _SAME, both, ["yes" if a == b else "no"], about, f=field.label, x=first, y=second
-                )
+                answer = ["yes" if a == b else "no"]
+                yield self.ask("same", _SAME, both, answer, field.path, f=field.label, x=first, y=second)
                 return
 
     def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
@@ -1939,35 +1734,21 @@ class Grammar:
         if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases):
             return
         field = self.rng.choice(common)
-        form = self.rng.choice(
-            [
-                i
-                for i, text in enumerate(first.texts[: min(len(phrase.texts) for phrase in phrases)])
-                if not text.startswith("whoever")
-            ]
-            or [0]
-        )  # one form of name that all of them have
+        forms = range(min(len(phrase.texts) for phrase in phrases))  # all of them have the same form of name
+        form = self.rng.choice([i for i in forms if not first.texts[i].startswith("whoever")] or [0])
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
-        together = Phrase(
-            (), steps, first.record, first.reader, tuple(text for phrase in phrases for text in phrase.stated)
-        )
-        yield self.ask(
-            "each",
-            _EACH_WRITTEN
-            if written
-            else _EACH
-            if not first.plain
-            else _EACH_COMPUTED
-            if all(map(_of_numbers, phrases))
-            else _EACH_PLAIN,
-            together,
-            [phrase.record[field.path] for phrase in phrases],
-            f"{thing.noun}.{field.path}",
-            f=said_as(field),
-            fs=plural(said_as(field)),
-            xs=", ".join(said[:-1]) + " and " + said[-1],
-        )
+        stated = tuple(text for phrase in phrases for text in phrase.stated)
+        together = Phrase((), steps, first.record, first.reader, stated)
+        values = [phrase.record[field.path] for phrase in phrases]
+        if written:
+            forms = _EACH_WRITTEN
+        elif first.plain:
+            forms = _EACH_COMPUTED if all(map(_of_numbers, phrases)) else _EACH_PLAIN
+        else:
+            forms = _EACH
+        f, xs = said_as(field), ", ".join(said[:-1]) + " and " + said[-1]
+        yield self.ask("each", forms, together, values, field.path, f=f, fs=plural(f), xs=xs)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
         "Yield questions about the time of day in another place, and about the hours between two places."
@@ -1976,7 +1757,7 @@ class Grammar:
             if (clock := _Clock.of(phrase)) is None:
                 continue
             thing, zones = self.catalog.thing(phrase.reader.gives), (clock.here, clock.there)
-            about, single = f"{thing.noun}.hours", dataclasses.replace(phrase, stated=zones)
+            single = replace(phrase, stated=zones)
             times = [
                 str(value)
                 for field in thing.fields
@@ -1990,8 +1771,8 @@ class Grammar:
                 if field.label.endswith("difference") and hours and float(hours[2]):
                     word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
                     value = int(value) if value == int(value) else value
-                    yield self.ask("field", _AHEAD, single, [value], about, w=word, **said)
-                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], about, **said)
+                    yield self.ask("field", _AHEAD, single, [value], "hours", w=word, **said)
+                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], "hours", **said)
         for (time, here), found in together.items():
             self.rng.shuffle(found)
             for n in (1, 2, 3):
@@ -2000,17 +1781,12 @@ class Grammar:
                     zones, steps = [clock.there for clock, _, _ in some], [phrase.steps[-1] for _, phrase, _ in some]
                     if len(set(zones)) < n:
                         continue
-                    [first, *_] = [phrase for _, phrase, _ in some]
-                    yield self.ask(
-                        "field" if n == 1 else "each",
-                        _CLOCK,
-                        Phrase((), tuple(steps), first.record, first.reader, (here, *zones)),
-                        [value for _, _, value in some],
-                        f"{first.reader.gives}.time",
-                        t=time,
-                        a=_city(here),
-                        b=", ".join(map(_city, zones[:-1])) + " and " + _city(zones[-1]) if n > 1 else _city(zones[0]),
-                    )
+                    first, values = some[0][1], [value for _, _, value in some]
+                    both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones))
+                    *cities, last = map(_city, zones)
+                    b = ", ".join(cities) + " and " + last if cities else last
+                    kind = "field" if n == 1 else "each"
+                    yield self.ask(kind, _CLOCK, both, values, "time", t=time, a=_city(here), b=b)
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         """Yield the things that an argument can identify, each with the value to pass; a phrase holds only the calls
@@ -2036,13 +1812,11 @@ class Grammar:
             noun = one_of(words_of(changer.tool)[-1])
             takes = sorted(
                 changer.takes.items(), key=lambda item: item[1].thing != noun
-            )  # the thing in the tool's name comes first: it is the one to change
+            )  # the thing to change is first
             if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)):
                 continue
-            plain, settings = (
-                [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed],
-                self.settings(changer, takes[0][1].thing),
-            )
+            plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
+            settings = self.settings(changer, plain, takes[0][1].thing)
             found = [
                 [handle for handle in self.handles(key, phrases) if changer.fits(name, handle[0].record)]
                 for name, key in takes
@@ -2059,35 +1833,19 @@ class Grammar:
                 ]
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
-                form, setting = self.rng.randrange(len(forms)), self.rng.randrange(len(SETTING))
+                form, setting = self.rng.choice(forms), self.rng.choice(SETTING)
                 x = self.rng.choice(chosen[0][0].texts)
-                done = forms[form].format(
-                    x=x,
-                    s=_possessive(x),
-                    v=self.rng.choice(chosen[-1][0].texts) if len(chosen) == 2 else told,
-                    f=label,
-                )
+                v = self.rng.choice(chosen[1][0].texts) if len(chosen) == 2 else told
+                deed = form.format(x=x, s=_possessive(x), v=v, f=label)
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
-                change = Step(
-                    changer.server,
-                    changer.tool,
-                    json.dumps(whole_arguments(params), sort_keys=True, ensure_ascii=False),
-                )
+                stated = [text for phrase, _ in chosen for text in phrase.stated]
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
-                yield Question(
-                    "change",
-                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
-                    f"change: {forms[form]} / {SETTING[setting]}",
-                    steps,
-                    f"change:{chain}",
-                    stated=tuple(text for phrase, _ in chosen for text in phrase.stated),
-                    change=change,
-                )
+                change = step_of(changer.server, changer.tool, whole_arguments(params))
+                yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated)
 
-    def settings(self, changer: Changer, noun: str) -> list[tuple[dict[str, Any], str]]:
+    def settings(self, changer: Changer, plain: list[str], noun: str) -> list[tuple[dict[str, Any], str]]:
         """Return the plain values that a change of a thing can take, each with its text in a question; for a tool that
         takes none, return one empty entry."""
-        plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
         if not plain:
             return [({}, "")]
         if len(plain) == 1:
@@ -2126,23 +1884,12 @@ class Grammar:
                 if not given or any(not isinstance(value, (str, int, float)) for value in given.values()):
                     continue
                 x, named = self.made(changer, noun, given)
-                form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.randrange(len(SETTING))
-                done = form.replace("a {n}", f"{article(noun)} {{n}}").format(
-                    v=self.rng.choice(MAKING[verb]), n=noun, x=x
-                )
-                yield Question(
-                    "change",
-                    worded(SETTING[setting], do=done, Do=done[0].upper() + done[1:]),
-                    f"change {verb}: {form} / {SETTING[setting]}",
-                    (),
-                    f"change:{changer.tool}",
-                    stated=tuple(str(value) for value in given.values()),
-                    change=Step(
-                        changer.server,
-                        changer.tool,
-                        json.dumps(whole_arguments(values), sort_keys=True, ensure_ascii=False),
-                    ),
-                )
+                form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.choice(SETTING)
+                deed = form.replace("a {n}", f"{article(noun)} {{n}}")
+                deed = deed.format(v=self.rng.choice(MAKING[verb]), n=noun, x=x)
+                change = step_of(changer.server, changer.tool, whole_arguments(values))
+                stated = given.values()
+                yield asked_change(f"change {verb}: {form}", setting, deed, changer.tool, change, stated=stated)
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
         """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
@@ -2173,21 +1920,18 @@ class Grammar:
 
     def values_of(self, noun: str, argument: str) -> list:
         "Return the values that results showed in those fields of a thing whose names match an argument's name."
-        found = set()
+        found, asked = set(), set(words_of(argument))
         for reader in self.catalog.readers:
-            if reader.gives != noun:
-                continue
-            for field in self.catalog.thing(noun).fields:
-                if set(words_of(argument)) <= set(words_of(field.path)) or set(words_of(field.path)) <= set(
-                    words_of(argument)
-                ):
-                    found |= {
-                        record[field.path]
-                        for call in self.phrases.calls_of(reader)
-                        for record in records_of(reader, call)
-                        if field.kind in ("category", "number") and field.path in record
-                    }
+            for field in self.catalog.thing(noun).fields if reader.gives == noun else ():
+                words = set(words_of(field.path))
+                if field.kind in ("category", "number") and (asked <= words or words <= asked):
+                    found |= set(self.shown(reader, field))
         return sorted(found, key=str)
+
+    def shown(self, reader: Reader, field: Field) -> Iterator[Any]:
+        "Yield the values of a field in the results of a reader."
+        for call in self.phrases.calls_of(reader).values():
+            yield from (record[field.path] for record in records_of(reader, call) if field.path in record)
 
     def questions(self, depth: int = 5, each: int = 50) -> Iterator[Question]:
         "Yield questions of all kinds, about at most `each` things per chain of tools."
@@ -2211,7 +1955,7 @@ class Grammar:
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase):
                     yield from self.of_group(group)
-        for group in self.phrases.groups():
+        for group in self.phrases.lists():
             yield from self.of_group(group)
         yield from self.makings()
         yield from self.changes(

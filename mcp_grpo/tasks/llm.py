@@ -10,7 +10,7 @@ import json
 import os
 import random
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ async def propose(
         if pool.specs[server].own_state or not doubt_reading(tool, all_of[server], server)
     ]
     withheld = {tool.name for _, tool in tools} - {tool.name for _, tool in listed}
-    dropped, examples_of = Counter(), {}
+    rejected = Verified([])
 
     async def ask(i: int) -> dict | None:
         rng = random.Random(f"{wanted.seed} {i}")
@@ -146,20 +146,15 @@ async def propose(
         try:
             found = await endpoint.ask(messages, Proposal, salt=str(i))
         except EndpointError as error:
-            why = (
-                "the model gave no proposal of the wanted form"
-                if "wanted form" in str(error)
-                else "the endpoint gave no answer"
-            )
-            dropped[why] += 1
-            examples_of.setdefault(why, str(error))
+            misread = "wanted form" in str(error)
+            why = "the model gave no proposal of the wanted form" if misread else "the endpoint gave no answer"
+            rejected.drop(why, str(error))
             return None
         why = "it needs more calls than were allowed" if len(found.calls) > wanted.max_turns else ""
         if any(call.tool.rpartition(".")[2] in withheld for call in found.calls):
             why = "it may change data behind a server: set isolation in the server's entry"
         if why:
-            dropped[why] += 1
-            examples_of.setdefault(why, found.question)
+            rejected.drop(why, found.question)
             return None
         solution = {"tool_sequence": [call.model_dump() for call in found.calls], "answer": found.answer or None}
         return Specification(
@@ -171,7 +166,9 @@ async def propose(
 
     rows = await together(ask, range(wanted.n_samples))
     verified = await made_tasks([row for row in rows if row], pool)
-    return Verified(verified.tasks, verified.dropped + dropped, verified.examples | examples_of)
+    verified.dropped += rejected.dropped
+    verified.examples |= rejected.examples
+    return verified
 
 # %% ../../nbs/05_tasks/11_llm.ipynb #4b5d3a18
 def propose_sync(pool: Pool, endpoint: Endpoint, wanted: Wishes, examples: dict[str, str] | None = None) -> Verified:
@@ -221,10 +218,6 @@ async def rephrase(
     "Ask a language model to reword tasks; calls and success stay the same."
     verified = Verified([])
 
-    def drop(why: str, task: Task) -> None:
-        verified.dropped[why] += 1
-        verified.examples.setdefault(why, task.task_id)
-
     async def ask(task: Task) -> list[str]:
         asked = (
             f"Give {times} other wordings of this question, as different people would ask it. Keep all names, "
@@ -247,30 +240,27 @@ async def rephrase(
 
     for task, wordings in zip(tasks, await together(ask, tasks)):
         if not wordings:
-            drop("the model gave no wording", task)
+            verified.drop("the model gave no wording", task.task_id)
         for i, wording in enumerate(wordings, 1):
             if not _kept_words(task.question) <= set(re.findall(r"[#@]?[\w./:'-]*[\w]", wording)):
-                drop("a name or a number of the question is missing", task)
+                why = "a name or a number of the question is missing"
             elif wording.casefold() == task.question.casefold():
-                drop("it is the same wording", task)
+                why = "it is the same wording"
             elif task.success["kind"] == "answer" and any(
                 str(value).casefold() in wording.casefold() and str(value).casefold() not in task.question.casefold()
                 for value in task.success["values"]
             ):
-                drop("it states the answer", task)
+                why = "it states the answer"
             elif _speaks_of_tools(wording, task):
-                drop("it speaks of tools", task)
+                why = "it speaks of tools"
             elif not await same(task, wording):
-                drop("it asks for something else", task)
+                why = "it asks for something else"
             else:
-                verified.tasks.append(
-                    replace(
-                        task,
-                        task_id=f"{task.task_id}-r{i}",
-                        prompt=[*task.prompt[:-1], task.prompt[-1] | {"content": wording}],
-                        extra=task.extra | {"rephrased": task.task_id},
-                    )
-                )
+                prompt = [*task.prompt[:-1], task.prompt[-1] | {"content": wording}]
+                extra = task.extra | {"rephrased": task.task_id}
+                verified.tasks.append(replace(task, task_id=f"{task.task_id}-r{i}", prompt=prompt, extra=extra))
+                continue
+            verified.drop(why, task.task_id)
     return verified
 
 

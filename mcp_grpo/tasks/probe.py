@@ -29,30 +29,13 @@ from .calls import PASSING, ROOT_WORDS, Known, doubt_reading, facts_of, is_fact,
 from .calls import read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
 from .catalog import needed_arguments, noun_of, records_of, related_in, wanted_by, whole_arguments
-from .grammar import MAKING, Step
+from .grammar import MAKING, Step, step_of
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
 # %% ../../nbs/05_tasks/05_probe.ipynb #a04e0d80
 _PATIENCE = 10  # seconds per call; a slower tool is left out
 _MOST_CALLS = 120  # per reading tool
-_AMOUNTS = (
-    5,
-    10,
-    15,
-    20,
-    25,
-    30,
-    40,
-    50,
-    60,
-    75,
-    80,
-    100,
-    120,
-    150,
-    200,
-    250,
-)  # values for an argument that is a number
+_AMOUNTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)  # for an argument that is a number
 
 
 @dataclass
@@ -68,9 +51,8 @@ class Report:
     candidates: Counter = dataclasses.field(default_factory=Counter)  # tool -> questions that need it
     dropped: Counter = dataclasses.field(default_factory=Counter)  # (tool, reason for rejecting a question) -> count
     cut: Counter = dataclasses.field(default_factory=Counter)  # tool -> results that the policy sees only in part
-    pairs: tuple[list, list] = dataclasses.field(
-        default_factory=lambda: ([], [])
-    )  # pairs of tools, the first of which returns an argument of the second: used by a task, not used
+    # pairs of tools, the first of which returns an argument of the second: used by a task, not used
+    pairs: tuple[list, list] = dataclasses.field(default_factory=lambda: ([], []))
     tasks: int = 0
 
     def why_unused(self, tool: str) -> str:
@@ -80,11 +62,9 @@ class Report:
             return reasons.most_common(1)[0][0]
         if self.cut[tool] * 2 > self.worked[tool]:
             return "its results are longer than the part that the policy sees (max_result_chars in the server's entry)"
-        return (
-            f"there were enough tasks without its {self.candidates[tool]} questions"
-            if self.candidates[tool]
-            else "its results hold nothing that a question can ask for"
-        )
+        if self.candidates[tool]:
+            return f"there were enough tasks without its {self.candidates[tool]} questions"
+        return "its results hold nothing that a question can ask for"
 
     def __str__(self) -> str:
         lines = [f"{self.server}: {self.tasks} tasks from {self.calls.total()} calls of {len(self.calls)} tools"]
@@ -95,10 +75,8 @@ class Report:
                 lines.append(f"  {tool} worked, but no task needs it: {self.why_unused(tool)}")
         lines += [f"  {tool} was not called: {why}" for tool, why in self.left_out.items()]
         if self.pairs[1]:
-            lines.append(
-                "  pairs of tools (the first returns an argument of the second) that no task uses: "
-                + ", ".join(f"{a} > {b}" for a, b in self.pairs[1])
-            )
+            pairs = ", ".join(f"{a} > {b}" for a, b in self.pairs[1])
+            lines.append(f"  pairs of tools (the first returns an argument of the second) that no task uses: {pairs}")
         reasons = Counter()
         for (_, why), n in self.dropped.items():
             reasons[why] += n
@@ -241,12 +219,11 @@ class Probe:
         self.known = {
             server: Known(random.Random(f"{server} {seed}"), self.seeds, _folders(pool, server)) for server in servers
         }
-        self.seen: dict[tuple[str, str, str], Seen] = {}  # reading calls that succeeded
-        self.tried: set[tuple[str, str, str]] = set()
+        self.seen: dict[Step, Seen] = {}  # reading calls that succeeded
+        self.tried: set[Step] = set()
         self.changers: list[Changer] = []
-        self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(
-            list
-        )  # (server, tool) -> values of each try, and its check
+        # (server, tool) -> values of each try, and its check
+        self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(list)
         self.tables: list[Table] = []
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
@@ -300,13 +277,13 @@ class Probe:
 
     async def look(self, lease: Lease, server: str, tool: str, params: dict) -> bool:
         "Make a reading call unless it was tried before, keep its result, and return whether it succeeded."
-        key = server, tool, json.dumps(params, sort_keys=True)
-        if key in self.tried:
+        step = step_of(server, tool, params)
+        if step in self.tried:
             return False
-        self.tried.add(key)
+        self.tried.add(step)
         if (seen := await self.call(lease, server, tool, params)) is None:
             return False
-        self.seen[key] = seen
+        self.seen[step] = seen
         try:
             facts = [(path, value) for path, value in facts_of(seen.content, params) if not _is_ours(path, value)]
         except RecursionError:
@@ -317,15 +294,12 @@ class Probe:
 
     def catalog(self) -> Catalog:
         "Return the catalog of the calls so far."
-        tools = {
-            server: {name: tool for name, tool in tools.items() if name not in self.changing[server]}
-            for server, tools in self.tools.items()
-        }
-        catalog = make_catalog(
-            tools,
-            self.seen.values(),
-            [self.tools[server][name] for server, names in self.changing.items() for name in names],
-        )
+        reading: dict[str, dict] = {}
+        changing = []
+        for server, tools in self.tools.items():
+            reading[server] = {name: tool for name, tool in tools.items() if name not in self.changing[server]}
+            changing += [tools[name] for name in self.changing[server]]
+        catalog = make_catalog(reading, self.seen.values(), changing)
         return catalog.model_copy(update={"changers": self.changers})
 
     def identifiers(self) -> dict[tuple[str, str], list]:
@@ -339,8 +313,8 @@ class Probe:
                     if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool):
                         found[field.refers or reader.gives, field.kind].setdefault(value)
         for link in catalog.links:
-            for call in (call for call in self.seen.values() if (call.server, call.tool) == (link.server, link.tool)):
-                for record in related_in(link, call):
+            for call in self.seen.values():
+                for record in related_in(link, call) if call.id == link.id else ():
                     found[link.thing, "name"] |= dict.fromkeys((record[link.subject], record[link.object]))
         return {key: list(values) for key, values in found.items()}
 
@@ -377,16 +351,10 @@ class Probe:
                         raise
                     self.reports[server].left_out["the server"] = str(error)
             for server, tools in self.tools.items():
-                writer = next(
-                    (
-                        tool
-                        for tool in tools.values()
-                        if tool.name in self.changing[server] and takes_statement(tool, CHANGES_ROWS)
-                    ),
-                    None,
-                )
+                changing = (tools[name] for name in tools if name in self.changing[server])
+                writer = next((tool for tool in changing if takes_statement(tool, CHANGES_ROWS)), None)
+                own = self.pool.specs[server].own_state
                 for tool in tools.values():
-                    own = self.pool.specs[server].own_state
                     self.tables += await read_tables(leases[server], server, tool, writer, own)
             while monotonic() < over:
                 before, identifiers = len(self.seen), self.identifiers()
@@ -401,11 +369,8 @@ class Probe:
     def promising(self, server: str, tool: str) -> bool:
         "Return whether a tool is worth one more call."
         report = self.reports[server]
-        return (
-            tool not in report.left_out
-            and report.worked[tool] < _MOST_CALLS
-            and (report.worked[tool] * 5 + 40 > report.calls[tool])
-        )
+        worked = report.worked[tool]
+        return tool not in report.left_out and worked < _MOST_CALLS and worked * 5 + 40 > report.calls[tool]
 
     def next_calls(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> list[dict]:
         "Return arguments for calls of a reading tool: all identifying values, or sensible guesses if there are none."
@@ -413,10 +378,10 @@ class Probe:
         if all(choices.values()) and sum(len(values) > 1 for values in choices.values()) <= 1:
             return [whole_arguments(dict(zip(choices, values))) for values in itertools.product(*choices.values())]
         if all(choices.values()):
-            return [
-                whole_arguments({name: self.rng.choice(values) for name, values in choices.items()}) for _ in range(30)
-            ]
-        return [whole_arguments(self.some_values(server, tool, choices)) for _ in range(6)]
+            drawn = [{name: self.rng.choice(values) for name, values in choices.items()} for _ in range(30)]
+        else:
+            drawn = [self.some_values(server, tool, choices) for _ in range(6)]
+        return [whole_arguments(values) for values in drawn]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
         """Return values for the required arguments of a tool, by path: known values (if possible from one record), or
@@ -426,25 +391,22 @@ class Probe:
             guessed |= self.rng.choice(together)
         found = {}
         for name in choices:
-            new = [value for value in choices[name] if value not in found.values()] or choices[
-                name
-            ]  # a different value for each argument
-            if new or name in guessed:
-                found[name] = self.rng.choice(new) if new else guessed[name]
+            new = [value for value in choices[name] if value not in found.values()]  # each argument has its own value
+            if choices[name]:
+                found[name] = self.rng.choice(new or choices[name])
+            elif name in guessed:
+                found[name] = guessed[name]
         return found
 
     def of_one_record(self, names: list[str]) -> list[dict[str, Any]]:
         """Return values for arguments whose names are all fields of one record, such as the lines of an address. There
         is one entry per such record."""
         last, found = {name: _last_name(name) for name in names}, []
-        readers = self.catalog().readers if len(names) > 1 else ()
-        for reader in readers:
+        for reader in self.catalog().readers if len(names) > 1 else ():
             if not set(last.values()) <= {path.rpartition(".")[2] for path in reader.shows}:
                 continue
             for call in self.seen.values():
-                if (reader.server, reader.tool) != (call.server, call.tool):
-                    continue
-                for record in records_of(reader, call):
+                for record in records_of(reader, call) if call.id == reader.id else ():
                     fields = {path.rpartition(".")[2]: value for path, value in record.items()}
                     if set(last.values()) <= fields.keys():
                         found.append({name: fields[field] for name, field in last.items()})
@@ -524,11 +486,7 @@ class Probe:
         else:
             plain = [path for path in values if path not in takes]
             together = self.of_one_record(plain)
-            if (
-                len(plain) == 1
-                and isinstance(values[plain[0]], (int, float))
-                and not isinstance(values[plain[0]], bool)
-            ):
+            if [type(values[path]) for path in plain] in ([int], [float]):
                 together = [{plain[0]: amount} for amount in _AMOUNTS]
             examples = self.rng.sample(together, min(len(together), 60))
         fixed = {
@@ -581,15 +539,11 @@ class Probe:
 
         def near(call: Seen) -> int:
             asked = {str(value) for value in call.given.values()}
-            return (
-                0
-                if asked & texts
-                else 1
-                if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in texts)
-                else 2
-                if not call.params
-                else 3
-            )
+            if asked & texts:
+                return 0
+            if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in texts):
+                return 1
+            return 3 if call.params else 2
 
         # reading tools can take the change's arguments, such as the path of a new file or the name of a new entity
         asked = []
@@ -599,12 +553,9 @@ class Probe:
                 continue
             wanted = [{path: given[path] for path in needed}] if needed.keys() <= given.keys() else []
             if not wanted and [schema.get("type") for schema in needed.values()] == ["string"]:
-                wanted = [
-                    {path: value}
-                    for path in needed
-                    for value in given.values()
-                    if isinstance(value, str) and len(value) < 40
-                ][:3]
+                [path] = needed
+                short = [value for value in given.values() if isinstance(value, str) and len(value) < 40]
+                wanted = [{path: value} for value in short[:3]]
             asked += [Seen(server, name, whole_arguments(values), "") for values in wanted]
         found = sorted((call for call in self.seen.values() if call.server == server and near(call) < 3), key=near)
         return asked[: most // 2] + found[:most]
@@ -649,10 +600,10 @@ class Probe:
         """Make a change in a clean session and return the check that a call then has exactly this result; None if the
         change fails, or the result stays the same."""
         async with await self.pool.lease([change.server]) as lease:
-            was = await lease.call(look.server, look.tool, json.loads(look.params))
-            if await self.call(lease, change.server, change.tool, json.loads(change.params)) is None:
+            was = await lease.call(look.server, look.tool, look.arguments)
+            if await self.call(lease, change.server, change.tool, change.arguments) is None:
                 return None
-            now = await lease.call(look.server, look.tool, json.loads(look.params))
+            now = await lease.call(look.server, look.tool, look.arguments)
         if was.fault or now.fault or now.is_error or now.content == was.content:
             return None
         wanted = state_text(now)
@@ -663,7 +614,7 @@ class Probe:
         return {
             "server": look.server,
             "tool": look.tool,
-            "params": json.loads(look.params),
+            "params": look.arguments,
             "write_tool": change.tool,
             "path": "",
             "equals": wanted,

@@ -7,7 +7,8 @@ __all__ = ['CARDS', 'LETTERS', 'COMPOSED', 'invented', 'split_world', 'make_prom
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #8add6b86
 import random
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +22,21 @@ class ToolCard:
     "A real tool with the names it may be shown under and the facts it returns."
 
     server: str
-    tool: str
     names: tuple[str, ...]  # shown in training; the first is the real name
     held_out_names: tuple[str, ...]  # shown only in evaluation
     description: str  # a few words
     arguments: tuple[str, ...]  # keys of _ARGUMENT_NAMES: real argument names, in order
-    gives: tuple[str, ...] = ()  # keys of _PHRASES, "symbol" or "post"
-    changes_state: bool = False  # whether a call changes a state of the server
+    gives: tuple[str, ...]  # keys of _PHRASES, "symbol" or "post"
+
+    @property
+    def tool(self) -> str:
+        return self.names[0]
+
+
+def blocks(table: str, size: int) -> Iterator[tuple[str, ...]]:
+    "Yield the lines of a table in blocks of `size`, without indentation."
+    lines = [line.strip() for line in table.strip().splitlines()]
+    yield from zip(*(lines[i::size] for i in range(size)))
 
 
 _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evaluation)
@@ -41,92 +50,37 @@ _ARGUMENT_NAMES = {  # real argument -> (shown in training, shown only in evalua
 }
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #b352f613
-CARDS = [
-    ToolCard(
-        "polygon",
-        "get_last_trade",
-        ("get_last_trade", "last_trade", "last_price"),
-        ("latest_price", "trade_now"),
-        "last price",
-        ("ticker",),
-        ("price",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_previous_close_agg",
-        ("get_previous_close_agg", "previous_close", "day_before"),
-        ("close_before", "yesterday"),
-        "previous close",
-        ("ticker",),
-        ("previous",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_aggs",
-        ("get_aggs", "daily_bars", "price_history"),
-        ("day_series", "past_prices"),
-        "daily open, high, low, close by date",
-        ("ticker", "from_", "to"),
-        ("close",),
-    ),
-    ToolCard(
-        "polygon",
-        "get_ticker_details",
-        ("get_ticker_details", "ticker_details", "company_details"),
-        ("firm_facts", "about_ticker"),
-        "name, sector, city, employees",
-        ("ticker",),
-        ("city", "sector", "employees"),
-    ),
-    ToolCard(
-        "polygon", "list_ticker_news", ("list_ticker_news", "ticker_news"), ("headlines_of",), "headlines", ("ticker",)
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_get_quote",
-        ("fmp_get_quote", "get_quote", "quote"),
-        ("stock_quote", "market_quote"),
-        "price, change, volume",
-        ("symbol",),
-        ("price", "volume"),
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_get_company_profile",
-        ("fmp_get_company_profile", "company_profile", "profile"),
-        ("firm_profile", "who_runs"),
-        "name, sector, chief executive, city",
-        ("symbol",),
-        ("city", "sector", "ceo"),
-    ),
-    ToolCard(
-        "fmp",
-        "fmp_search_ticker",
-        ("fmp_search_ticker", "search_ticker", "find_symbol"),
-        ("symbol_search", "look_up_name"),
-        "symbol of a company or sector leader",
-        ("query",),
-        ("symbol",),
-    ),
-    ToolCard(
-        "slack",
-        "slack_post_message",
-        ("slack_post_message", "post_message", "send_message"),
-        ("write_to", "say_in"),
-        "post to a channel",
-        ("channel_id", "text"),
-        ("post",),
-        changes_state=True,
-    ),
-    ToolCard(
-        "slack",
-        "slack_get_channel_history",
-        ("slack_get_channel_history", "channel_history", "read_channel"),
-        ("messages_in",),
-        "messages of a channel",
-        ("channel_id",),
-    ),
-]
+_CARDS = """
+polygon: get_last_trade last_trade last_price | latest_price trade_now
+    last price | ticker -> price
+polygon: get_previous_close_agg previous_close day_before | close_before yesterday
+    previous close | ticker -> previous
+polygon: get_aggs daily_bars price_history | day_series past_prices
+    daily open, high, low, close by date | ticker from_ to -> close
+polygon: get_ticker_details ticker_details company_details | firm_facts about_ticker
+    name, sector, city, employees | ticker -> city sector employees
+polygon: list_ticker_news ticker_news | headlines_of
+    headlines | ticker ->
+fmp: fmp_get_quote get_quote quote | stock_quote market_quote
+    price, change, volume | symbol -> price volume
+fmp: fmp_get_company_profile company_profile profile | firm_profile who_runs
+    name, sector, chief executive, city | symbol -> city sector ceo
+fmp: fmp_search_ticker search_ticker find_symbol | symbol_search look_up_name
+    symbol of a company or sector leader | query -> symbol
+slack: slack_post_message post_message send_message | write_to say_in
+    post to a channel | channel_id text -> post
+slack: slack_get_channel_history channel_history read_channel | messages_in
+    messages of a channel | channel_id ->
+"""  # server: names | names in evaluation / description | arguments -> facts
+
+
+def _card(shown: str, about: str) -> ToolCard:
+    server, names, held_out, description, arguments, gives = re.split(r": | \| | ->", f"{shown} | {about}")
+    names, held_out, arguments, gives = (tuple(text.split()) for text in (names, held_out, arguments, gives))
+    return ToolCard(server, names, held_out, description, arguments, gives)
+
+
+CARDS = [_card(*block) for block in blocks(_CARDS, 2)]
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #5a0a3098
 _LISTS = ("train", "held_out")
@@ -174,14 +128,8 @@ def _offer(
     while len(set(shown)) < len(card.arguments) or not shown and card.arguments:
         shown = [_shown(_ARGUMENT_NAMES[argument], names, rng) for argument in card.arguments]
     name = _shown((card.names, card.held_out_names), names, rng)
-    return OfferedTool(
-        card.server,
-        card.tool,
-        name,
-        card.description,
-        dict(zip(shown, card.arguments)),
-        changes_state=card.changes_state,
-    )
+    arguments, changes = dict(zip(shown, card.arguments)), "post" in card.gives
+    return OfferedTool(card.server, card.tool, name, card.description, arguments, changes_state=changes)
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #e30eb587
 @dataclass
@@ -421,14 +369,14 @@ def _to_channel(make: Maker) -> tuple[str, str]:
     return channel, make.rng.choice(("Post {} to ", "Send {} to ", "Put {} in ")) + channel + "."
 
 
-def _posted(channel: str, text: str) -> dict:
-    "Return the check that the channel holds one new message, which states the text."
+def posted_check(channel: str, *texts: str) -> dict:
+    "Return the check that the channel holds one new message, which states the texts."
     return dict(
         server="slack",
         tool="slack_get_channel_history",
         params=dict(channel_id=channel),
         write_tool="slack_post_message",
-        contains=[text],
+        contains=list(texts),
     )
 
 
@@ -445,7 +393,7 @@ def post(make: Maker) -> Draft:
         dict(kind="state", words=WORDS[fact.kind]),
         {fact.kind: fact.value},
         "complex",
-        _posted(channel, fact.value),
+        posted_check(channel, fact.value),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f1ee1ef2
@@ -461,15 +409,13 @@ def _unanswerable_pair(make: Maker) -> tuple[Draft, Draft]:
     card = cards[kind]
     question, phrase = rng.choice(("What is {}?", "Give {}.", "Tell me {}.")), rng.choice(_PHRASES[kind])
 
-    def draft(fact: Fact, success: dict, refused: bool) -> Draft:
+    def draft(fact: Fact, success: dict, facts: dict[str, str], refused: bool = False) -> Draft:
         text = question.format(phrase.format(who=fact.symbol, day=fact.day))
-        return Draft(
-            text, tools, [(card, fact.params(card), refused)], success, {kind: fact.value} if fact.value else {}
-        )
+        return Draft(text, tools, [(card, fact.params(card), refused)], success | dict(words=WORDS[kind]), facts)
 
-    words = WORDS[kind]
-    return draft(missing, dict(kind="unknown", words=words), not listed), draft(
-        known, dict(kind="answer", values=[known.value], words=words), False
+    return (
+        draft(missing, dict(kind="unknown"), {}, refused=not listed),
+        draft(known, dict(kind="answer", values=[known.value]), {kind: known.value}),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #49df778d
@@ -498,7 +444,7 @@ def say(make: Maker) -> Draft:
         [(cards["post"], dict(channel_id=channel, text=text), False)],
         dict(kind="state"),
         {},
-        state_check=_posted(channel, text),
+        state_check=posted_check(channel, text),
     )
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #f8e2e4a3
@@ -518,10 +464,8 @@ def _task(draft: Draft, task_id: str, family: str, source: str, pair: str = "") 
         if family == "chain" and "symbol" in card.gives:
             call["any_params"] = True  # many different queries of a search are right
         calls.append(call)
-    answer = (
-        "; ".join(draft.success.get("values", [])) or {"unknown": "unknown", "state": "done"}[draft.success["kind"]]
-    )
-    most = COMPLEXITIES[draft.complexity]
+    kind, most = draft.success["kind"], COMPLEXITIES[draft.complexity]
+    answer = {"unknown": "unknown", "state": "done"}.get(kind) or "; ".join(draft.success["values"])
     limits = dict(max_servers=len({tool.server for tool in draft.tools}), max_tools=most)
     return Task(
         task_id=task_id,
@@ -572,33 +516,18 @@ def make_tasks(
     return rng.sample(tasks, len(tasks))
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #33f12b03
-_TRAIN_COUNTS = dict(lookup=45, two_lookups=145, chain=158, post=110, unanswerable=24)
-_INVENTED_COUNTS = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerable=12)
-_HELD_OUT_COUNTS = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
-_SYNONYM_COUNTS = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
-
-
 def default_tasks(world: World) -> tuple[list[Task], list[Task]]:  # training tasks, validation tasks
     "Return the default tasks for training and evaluation."
-    train = make_tasks(world, _TRAIN_COUNTS) + make_tasks(
-        world, _INVENTED_COUNTS, names="invented", source="mcp_grpo/invented"
-    )
-    held_out = make_tasks(world, _HELD_OUT_COUNTS, split="held_out", source="mcp_grpo/heldout")
-    synonyms = make_tasks(
-        world, _SYNONYM_COUNTS, split="held_out", names="held_out", source="mcp_grpo/synonyms", seed=1
-    )
-    return train, held_out + synonyms
+    train = make_tasks(world, dict(lookup=45, two_lookups=145, chain=158, post=110, unanswerable=24))
+    counts = dict(lookup=25, two_lookups=67, chain=73, post=52, unanswerable=12)
+    train += make_tasks(world, counts, names="invented", source="mcp_grpo/invented")
+    counts = dict(lookup=64, two_lookups=48, chain=48, post=48, unanswerable=24)
+    held_out = make_tasks(world, counts, split="held_out", source="mcp_grpo/heldout")
+    counts = dict(lookup=24, two_lookups=24, chain=24, post=24, unanswerable=12)
+    held_out += make_tasks(world, counts, split="held_out", names="held_out", source="mcp_grpo/synonyms", seed=1)
+    return train, held_out
 
 # %% ../../nbs/05_tasks/00_rules.ipynb #bad9a114
-_SMALL_TRAIN_COUNTS = dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)
-
-
-_SMALL_HELD_OUT_COUNTS = dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2)
-
-
-_SMALL_SYNONYM_COUNTS = dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)
-
-
 def first_tasks(
     tasks: list[Task],
     counts: dict[str, int],  # family -> number of tasks; "unanswerable" counts pairs
@@ -621,8 +550,10 @@ def small_tasks(
     "Return the part of the default tasks that ships with the package."
     held_out = [task for task in validation if task.data_source == "mcp_grpo/heldout"]
     synonyms = [task for task in validation if task.data_source == "mcp_grpo/synonyms"]
-    return first_tasks(train, _SMALL_TRAIN_COUNTS), first_tasks(held_out, _SMALL_HELD_OUT_COUNTS) + first_tasks(
-        synonyms, _SMALL_SYNONYM_COUNTS
+    return (
+        first_tasks(train, dict(lookup=14, two_lookups=14, chain=14, post=14, unanswerable=4)),
+        first_tasks(held_out, dict(lookup=12, two_lookups=8, chain=8, post=8, unanswerable=2))
+        + first_tasks(synonyms, dict(lookup=5, two_lookups=5, chain=5, post=5, unanswerable=2)),
     )
 
 

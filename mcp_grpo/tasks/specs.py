@@ -7,7 +7,6 @@ __all__ = ['Specification', 'read_specs', 'made_tasks', 'made_tasks_sync']
 
 # %% ../../nbs/05_tasks/10_specs.ipynb #a2e8d25f
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,9 @@ class Specification(BaseModel):
     def row(self) -> dict:
         "Return the row of the task, in SkyRL's format; its answer may still hold references."
         calls = [call | {"step": call.get("step", i)} for i, call in enumerate(self.solution.tool_sequence, 1)]
-        values = (
-            self.solution.answer
-            if isinstance(self.solution.answer, list) or self.solution.answer is None
-            else [self.solution.answer]
-        )
+        values = self.solution.answer
+        if values is not None and not isinstance(values, list):
+            values = [values]
         tools = [".".join(filter(None, (call.get("server", ""), call.get("tool", "")))) for call in calls]
         success = (
             {"kind": "calls", "must_call_tool": list(dict.fromkeys(tools))}
@@ -123,14 +120,13 @@ async def _with_answer(task: Task, pool: Pool) -> Task:
         value.strip() if isinstance(value, str) else value
         for value in references.filled(task.success["values"], "answer")
     ]
-    calls = [
-        call | ({"shows": values[-1]} if call["tool"] == "execute_python" and i == len(task.tool_sequence) - 1 else {})
-        for i, call in enumerate(task.tool_sequence)
-    ]
+    *calls, last = task.tool_sequence
+    if last["tool"] == "execute_python":
+        last = last | {"shows": values[-1]}
     return replace(
         task,
         success=task.success | {"values": values},
-        tool_sequence=calls,
+        tool_sequence=[*calls, last],
         final_reference=task.final_reference | {"answer_text": "; ".join(map(str, values))},
     )
 
@@ -142,7 +138,7 @@ async def made_tasks(
     at_once: int = 8,  # rows completed at the same time
 ) -> Verified:
     "Complete, execute and verify the tasks of rows; rejected rows are counted by reason."
-    dropped, examples = Counter(), {}
+    rejected = Verified([])
 
     async def make(item: tuple[int, dict]) -> Task | None:
         i, row = item
@@ -151,23 +147,21 @@ async def made_tasks(
                 await complete_task(Task.from_row(row, f"task {i}", names), pool, names or {}, f"task {i}"), pool
             )
         except (TaskError, ValidationError) as error:
-            why = str(error) if isinstance(error, TaskError) else explain(error)
-            why = (
-                "it names a tool, a server or an argument that does not exist"
-                if "no tool" in why or "no argument" in why or "not configured" in why or "no server has" in why
-                else "a call fails, or a reference leads nowhere"
-                if "failed" in why or "${" in why
-                else "it is no valid task"
-            )
-            dropped[why] += 1
-            examples.setdefault(why, str(error)[:200])
+            said, why = str(error) if isinstance(error, TaskError) else explain(error), "it is no valid task"
+            if any(part in said for part in ("no tool", "no argument", "not configured", "no server has")):
+                why = "it names a tool, a server or an argument that does not exist"
+            elif "failed" in said or "${" in said:
+                why = "a call fails, or a reference leads nowhere"
+            rejected.drop(why, str(error)[:200])
             return None
 
     made = []
     for start in range(0, len(rows), at_once):
         made += await together(make, list(enumerate(rows))[start : start + at_once])
     verified = await verify_all([task for task in made if task is not None], pool)
-    return Verified(verified.tasks, verified.dropped + dropped, verified.examples | examples)
+    verified.dropped += rejected.dropped
+    verified.examples |= rejected.examples
+    return verified
 
 
 def made_tasks_sync(rows: list[dict], pool: Pool, names: dict[str, str] | None = None) -> Verified:

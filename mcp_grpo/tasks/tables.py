@@ -18,11 +18,11 @@ from typing import Any
 import mcp_types
 
 from ..client.pool import Lease
-from .calls import is_fact, refuses, words_of
+from .calls import is_fact, properties_of, refuses, words_of
 from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural
 from .catalog import value_in
 from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM
-from .grammar import COUNT_BY, field_forms, most_of, said_as, worded
+from .grammar import COUNT_BY, asked_change, field_forms, most_of, said_as, worded
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #b2fec690
 CHANGES_ROWS = r"\b(?:insert|update|delete)\b"  # in the description of a tool that changes rows
@@ -33,11 +33,7 @@ def takes_statement(
     kind: str,  # regular expression for the kinds of statements, in lower case
 ) -> str:  # the argument that holds the statement; empty if there is none
     "Return the argument for a statement of a tool whose name or description mentions a kind of SQL statement."
-    names = [
-        name
-        for name in (tool.input_schema or {}).get("properties") or {}
-        if set(words_of(name)) & {"sql", "query", "statement"}
-    ]
+    names = [name for name in properties_of(tool) if set(words_of(name)) & {"sql", "query", "statement"}]
     return names[0] if names and re.search(kind, f"{tool.name} {tool.description or ''}".lower()) else ""
 
 
@@ -76,7 +72,8 @@ class Table:
 
     @property
     def noun(self) -> str:
-        return " ".join([*(words := words_of(self.name))[:-1], one_of(words[-1])]) if words_of(self.name) else self.name
+        words = words_of(self.name)
+        return " ".join([*words[:-1], *map(one_of, words[-1:])]) or self.name
 
 
 def _rows_in(content: str) -> list[dict] | None:
@@ -118,9 +115,8 @@ async def read_tables(
         more = (writer.name, takes_statement(writer, CHANGES_ROWS)) if writer and writer.name != tool.name else ()
         if not writer and own_state and found:
             name, column = found[0][0], next(iter(found[0][1][0]))
-            tried = await lease.call(
-                server, tool.name, {argument: f"UPDATE {name} SET {column} = {column} WHERE 1 = 0"}
-            )
+            idle = f"UPDATE {name} SET {column} = {column} WHERE 1 = 0"
+            tried = await lease.call(server, tool.name, {argument: idle})
             more = () if tried.is_error or tried.fault or refuses(tried.content) else (tool.name, argument)
         return [Table(server, tool.name, argument, name, tuple(rows), *more) for name, rows in found]
     return []
@@ -134,22 +130,11 @@ def _thing_of(table: Table) -> Thing:
         if not values:
             continue
         kind, key = kind_of(path, values, table.noun), key_of(path, table.noun)
-        fields.append(
-            Field(
-                path=path,
-                label=_label(path, table.noun),
-                kind=kind,
-                refers=key[0] if kind == "id" and key and key[0] != table.noun else "",
-            )
-        )
-    return Thing(
-        noun=table.noun,
-        plural=plural(table.noun),
-        person=any(
-            field.kind == "name" and _is_person([row.get(field.path) for row in table.rows]) for field in fields
-        ),
-        fields=fields,
-    )
+        refers = key[0] if kind == "id" and key and key[0] != table.noun else ""
+        fields.append(Field(path=path, label=_label(path, table.noun), kind=kind, refers=refers))
+    names = [field.path for field in fields if field.kind == "name"]
+    person = any(_is_person([row.get(path) for row in table.rows]) for path in names)
+    return Thing(noun=table.noun, plural=plural(table.noun), person=person, fields=fields)
 
 
 def _quoted(value: Any) -> str:
@@ -250,78 +235,41 @@ class TableGrammar:
         "Yield questions about single rows."
         thing, key = self.things[table.name], self.key(table)
         for row in self.rng.sample(table.rows, min(len(table.rows), 40)) if key else ():
+            named, x = [str(row[key])], self.called(table, row)
             for field in thing.fields:
                 value = row.get(field.path)
                 if field.path == key or field.kind == "id" or value is None or not is_fact(field.path, value):
                     continue
                 forms = tuple(form for form in field_forms(field, thing) if "{s}" not in form)
-                yield self.ask(
-                    "field",
-                    forms,
-                    table,
-                    f"SELECT {field.path} FROM {table.name} WHERE {key} = {_quoted(row[key])}",
-                    value,
-                    f"{table.name}.{field.path}",
-                    [str(row[key])],
-                    x=self.called(table, row),
-                    f=said_as(field),
-                )
+                sql = f"SELECT {field.path} FROM {table.name} WHERE {key} = {_quoted(row[key])}"
+                about, f = f"{table.name}.{field.path}", said_as(field)
+                yield self.ask("field", forms, table, sql, value, about, named, x=x, f=f)
 
     def of_all(self, table: Table) -> Iterator[Question]:
         "Yield questions about a whole table: its number of rows, sums, the largest."
         thing, key, rows = self.things[table.name], self.key(table), table.rows
         if thing.noun not in _AMOUNTS:
-            yield self.ask(
-                "count", COUNT_ALL, table, f"SELECT COUNT(*) FROM {table.name}", len(rows), table.name, n=thing.plural
-            )
+            sql = f"SELECT COUNT(*) FROM {table.name}"
+            yield self.ask("count", COUNT_ALL, table, sql, len(rows), table.name, n=thing.plural)
         for field in thing.fields:
             held = [row[field.path] for row in rows if row.get(field.path) is not None]
-            about = f"{table.name}.{field.path}"
+            about, f = f"{table.name}.{field.path}", said_as(field)
             countable = field.kind in ("category", "place", "person", "text") and thing.noun not in _AMOUNTS
             if countable and len(set(held)) * 1.5 <= len(held):
                 for value, n in Counter(held).items():
                     if is_fact(field.path, value):
-                        yield self.ask(
-                            "count",
-                            COUNT_BY,
-                            table,
-                            f"SELECT COUNT(*) FROM {table.name} WHERE {field.path} = {_quoted(value)}",
-                            n,
-                            about,
-                            [str(value)],
-                            n=thing.plural,
-                            f=said_as(field),
-                            v=str(value),
-                        )
+                        sql, v = f"SELECT COUNT(*) FROM {table.name} WHERE {field.path} = {_quoted(value)}", str(value)
+                        yield self.ask("count", COUNT_BY, table, sql, n, about, [v], n=thing.plural, f=f, v=v)
             if field.kind == "number" and len(held) == len(rows):
-                yield self.ask(
-                    "sum",
-                    SUM,
-                    table,
-                    f"SELECT SUM({field.path}) FROM {table.name}",
-                    round(sum(held), 6),
-                    about,
-                    n=thing.plural,
-                    f=said_as(field),
-                )
+                sql, value = f"SELECT SUM({field.path}) FROM {table.name}", round(sum(held), 6)
+                yield self.ask("sum", SUM, table, sql, value, about, n=thing.plural, f=f)
             if key and field.kind in ("number", "date") and len(held) == len(rows):
-                for word, order, best in (
-                    ((most_of(field.label)[0], "DESC", max), (most_of(field.label)[1], "ASC", min))
-                    if field.kind == "number"
-                    else (("latest", "DESC", max), ("earliest", "ASC", min))
-                ):
+                words = most_of(field.label) if field.kind == "number" else ("latest", "earliest")
+                for w, order, best in zip(words, ("DESC", "ASC"), (max, min)):
                     if held.count(best(held)) == 1:
-                        yield self.ask(
-                            "extreme",
-                            LARGEST,
-                            table,
-                            f"SELECT {key} FROM {table.name} ORDER BY {field.path} {order} LIMIT 1",
-                            next(row[key] for row in rows if row[field.path] == best(held)),
-                            about,
-                            n=thing.noun,
-                            w=word,
-                            f=said_as(field),
-                        )
+                        sql = f"SELECT {key} FROM {table.name} ORDER BY {field.path} {order} LIMIT 1"
+                        value = next(row[key] for row in rows if row[field.path] == best(held))
+                        yield self.ask("extreme", LARGEST, table, sql, value, about, n=thing.noun, w=w, f=f)
 
     def of_parents(self, table: Table) -> Iterator[Question]:
         "Yield questions about the rows that belong to one row of another table."
@@ -331,65 +279,33 @@ class TableGrammar:
                 continue
             for row in self.rng.sample(other.rows, min(len(other.rows), 25)):
                 mine = [line for line in table.rows if line.get(column) == row[there]]
-                name, joined = (
-                    str(row[key]),
-                    f"FROM {table.name} WHERE {column} = {_quoted(row[there])}"
-                    if key == there
-                    else (
-                        f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there} WHERE o.{key} = "
-                        f"{_quoted(row[key])}"
-                    ),
-                )
                 if not mine:
                     continue
+                short, joined = table.name, f"FROM {table.name} WHERE {column} = {_quoted(row[there])}"
+                if key != there:
+                    short, joined = "t", f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there}"
+                    joined += f" WHERE o.{key} = {_quoted(row[key])}"
+                about, named = f"{table.name}>{other.name}", [str(row[key])]
+                parts = {"n": thing.plural, "o": self.called(other, row)}
                 if thing.noun not in _AMOUNTS:
-                    yield self.ask(
-                        "count",
-                        OF_WHOM,
-                        table,
-                        f"SELECT COUNT(*) {joined}",
-                        len(mine),
-                        f"{table.name}>{other.name}",
-                        [name],
-                        n=thing.plural,
-                        o=self.called(other, row),
-                    )
+                    sql = f"SELECT COUNT(*) {joined}"
+                    yield self.ask("count", OF_WHOM, table, sql, len(mine), about, named, **parts)
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
-                    about, of = (
-                        f"{table.name}>{other.name}.{field.path}",
-                        f"{table.name}.{field.path}" if key == there else f"t.{field.path}",
-                    )
                     if field.kind == "number" and len(held) > 1:
-                        yield self.ask(
-                            "sum",
-                            SUM_OF,
-                            table,
-                            f"SELECT SUM({of}) {joined}",
-                            round(sum(held), 6),
-                            about,
-                            [name],
-                            n=thing.plural,
-                            o=self.called(other, row),
-                            f=said_as(field),
-                        )
+                        sql, value = f"SELECT SUM({short}.{field.path}) {joined}", round(sum(held), 6)
+                        of, f = f"{about}.{field.path}", said_as(field)
+                        yield self.ask("sum", SUM_OF, table, sql, value, of, named, **parts, f=f)
 
     def change(
         self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str
     ) -> Question:
         "Return a question that asks for a change of rows, with the statement that makes it and the one that shows it."
         form, setting = self.rng.choice([form for form in forms if "{s}" not in form]), self.rng.choice(SETTING)
-        done = form.format(**parts)
-        return Question(
-            "change",
-            worded(setting, do=done, Do=done[0].upper() + done[1:]),
-            f"change: {form} / {setting}",
-            (),
-            f"change:{table.writer}:{about}",
-            stated=tuple(map(str, stated)),
-            change=Step(table.server, table.writer, json.dumps({table.writes_by: sql})),
-            look=Step(table.server, table.tool, json.dumps({table.argument: look})),
-        )
+        change = Step(table.server, table.writer, json.dumps({table.writes_by: sql}))
+        look = Step(table.server, table.tool, json.dumps({table.argument: look}))
+        chain = f"{table.writer}:{about}"
+        return asked_change(f"change: {form}", setting, form.format(**parts), chain, change, stated=stated, look=look)
 
     def changes(self, table: Table) -> Iterator[Question]:
         "Yield questions that ask for a change of one row: a new value, a row removed, and for people a row added."
@@ -410,34 +326,19 @@ class TableGrammar:
         for row in self.rng.sample(table.rows, min(len(table.rows), 40)):
             named, where = str(row[key]), f"{key} = {_quoted(row[key])}"
             for field in self.rng.sample(plain, min(len(plain), 2)):
-                others = sorted(
-                    {other[field.path] for other in table.rows if other.get(field.path) is not None}
-                    - {row.get(field.path)},
-                    key=str,
-                )
+                others = {other.get(field.path) for other in table.rows} - {None, row.get(field.path)}
                 if not others or row.get(field.path) is None:
                     continue
-                value = self.rng.choice(others)
-                yield self.change(
-                    table,
-                    SET,
-                    f"UPDATE {table.name} SET {field.path} = {_quoted(value)} WHERE {where}",
-                    f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {field.path} = {_quoted(value)}",
-                    f"{table.name}.{field.path}",
-                    [named],
-                    x=self.called(table, row),
-                    f=said_as(field),
-                    v=f'"{value}"' if isinstance(value, str) and value[:1].islower() else str(value),
-                )
-            yield self.change(
-                table,
-                DEEDS["delete", 1],
-                f"DELETE FROM {table.name} WHERE {where}",
-                f"SELECT {key} FROM {table.name}",
-                table.name,
-                [named],
-                x=name if (name := self.called(table, row)).startswith("the ") else f"the {thing.noun} {name}",
-            )
+                value = self.rng.choice(sorted(others, key=str))
+                new, about = f"{field.path} = {_quoted(value)}", f"{table.name}.{field.path}"
+                sql = f"UPDATE {table.name} SET {new} WHERE {where}"
+                look = f"SELECT {key}, {field.path} FROM {table.name} WHERE {where} OR {new}"
+                v = f'"{value}"' if isinstance(value, str) and value[:1].islower() else str(value)
+                parts = {"x": self.called(table, row), "f": said_as(field), "v": v}
+                yield self.change(table, SET, sql, look, about, [named], **parts)
+            name, sql = self.called(table, row), f"DELETE FROM {table.name} WHERE {where}"
+            x, look = name if name.startswith("the ") else f"the {thing.noun} {name}", f"SELECT {key} FROM {table.name}"
+            yield self.change(table, DEEDS["delete", 1], sql, look, table.name, [named], x=x)
         if not thing.person or not 1 <= len(plain) <= 4:
             return
         names = [str(row[key]).split() for row in table.rows if len(str(row[key]).split()) == 2]
@@ -447,20 +348,11 @@ class TableGrammar:
                 continue
             values = {key: name} | {field.path: like[field.path] for field in plain}
             told = " and ".join(f"the {said_as(field)} {like[field.path]}" for field in plain)
-            yield self.change(
-                table,
-                _ADD,
-                f"INSERT INTO {table.name} ({', '.join(values)}) VALUES ({', '.join(map(_quoted, values.values()))})",
-                (
-                    f"SELECT {', '.join(values)}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name} WHERE "
-                    f"{key} = {_quoted(name)}"
-                ),
-                f"{table.name}+",
-                [name],
-                n=thing.noun,
-                x=name,
-                told=told,
-            )
+            columns, cells = ", ".join(values), ", ".join(map(_quoted, values.values()))
+            sql = f"INSERT INTO {table.name} ({columns}) VALUES ({cells})"
+            look = f"SELECT {columns}, (SELECT COUNT(*) FROM {table.name}) AS rows FROM {table.name}"
+            look += f" WHERE {key} = {_quoted(name)}"
+            yield self.change(table, _ADD, sql, look, f"{table.name}+", [name], n=thing.noun, x=name, told=told)
 
     def questions(self) -> Iterator[Question]:
         "Yield questions of all kinds about all tables."

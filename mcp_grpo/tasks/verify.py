@@ -18,31 +18,22 @@ from ..env.scripted import play
 from ..task import Task, TaskError
 
 # %% ../../nbs/05_tasks/08_verify.ipynb #a45bd240
-def _values_of(task: Task) -> list:
-    "Return the values that a task asks for: those of its answer, or of the message to post."
-    return list(task.success.get("values") or (task.state_check or {}).get("contains") or [])
-
-
 def _told_beforehand(task: Task) -> bool:
     "Return whether the question and the tools' descriptions state all requested values."
-    values = _values_of(task)
-    told = " ".join(
-        [task.question, *(f"{tool.name} {tool.description} {' '.join(tool.arguments)}" for tool in task.tools)]
-    )
-    return (
-        bool(values)
-        and bool(task.tool_sequence)
-        and task.success["kind"] == "answer"
-        and all(shows(told, value) for value in values)
-    )
+    values = task.success.get("values")
+    if not values or not task.tool_sequence or task.success["kind"] != "answer":
+        return False
+    tools = (f"{tool.name} {tool.description} {' '.join(tool.arguments)}" for tool in task.tools)
+    told = " ".join([task.question, *tools])
+    return all(shows(told, value) for value in values)
 
 # %% ../../nbs/05_tasks/08_verify.ipynb #16829bc2
 def same_task(task: Task) -> str:
     """Return a key that is equal for tasks with the same calls and condition of success, even if wordings and shown
     names differ. A task of a pair and a single task have different keys."""
-    check = {name: part for name, part in (task.state_check or {}).items()}
+    check, values = task.state_check or {}, task.success.get("values")
     calls = [[call["server"], call["tool"], call["params"], call.get("shows")] for call in task.tool_sequence]
-    asked = [bool(task.pair), task.success["kind"], task.success.get("values"), check, calls] if calls else []
+    asked = [bool(task.pair), task.success["kind"], values, check, calls] if calls else []
     if not calls or task.success["kind"] == "unknown":
         asked.append(task.question.casefold())  # the calls alone do not tell which missing value the task asks for
     return json.dumps(asked, sort_keys=True, default=str)
@@ -94,6 +85,11 @@ class Verified:
     dropped: Counter = field(default_factory=Counter)  # reason -> number of tasks
     examples: dict[str, str] = field(default_factory=dict)  # reason -> id of the first such task
 
+    def drop(self, why: str, example: str) -> None:
+        "Count a rejected candidate."
+        self.dropped[why] += 1
+        self.examples.setdefault(why, example)
+
     def __str__(self) -> str:
         lines = [f"{len(self.tasks)} tasks verified, {self.dropped.total()} dropped"]
         return "\n".join(
@@ -109,10 +105,10 @@ async def verify_all(
     "Verify candidates; a pair is kept or dropped as a whole."
     found, seen = {}, set()
     for task in candidates:
-        if same_task(task) not in seen:
-            seen.add(same_task(task))
-        else:
+        key = same_task(task)
+        if key in seen:
             found[task.task_id] = "an earlier task asks for the same"
+        seen.add(key)
     left = [task for task in candidates if task.task_id not in found]
     for start in range(0, len(left), at_once):
         part = left[start : start + at_once]
@@ -121,11 +117,10 @@ async def verify_all(
     verified = Verified([])
     for task in candidates:
         why = found[task.task_id] or ("its twin was dropped" if task.pair in broken else "")
-        if not why:
-            verified.tasks.append(task)
+        if why:
+            verified.drop(why, task.task_id)
         else:
-            verified.dropped[why] += 1
-            verified.examples.setdefault(why, task.task_id)
+            verified.tasks.append(task)
     return verified
 
 
