@@ -44,10 +44,15 @@ _WRITING = set(
 )
 
 
+@functools.lru_cache(50_000)  # exploring asks for the same names again and again
+def _words_of(name: str) -> tuple[str, ...]:
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return tuple(word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart))
+
+
 def words_of(name: str) -> list[str]:
     "Return the words of a name, in lower case."
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    return [word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart)]
+    return list(_words_of(name))
 
 
 def singular(word: str) -> str:
@@ -494,9 +499,16 @@ _UNKNOWN = object()  # no source gives a value for the argument
 _MOST_ITEMS = 100  # limit of the items of an invented list
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #95d6ef47
-def _key_words(path: str) -> set[str]:
+@functools.lru_cache(50_000)
+def _key_words(path: str) -> frozenset[str]:
     "Return the words of a path into a result, in the singular."
-    return {singular(word) for word in words_of(path) if not word.isdigit()}
+    return frozenset(singular(word) for word in _words_of(path) if not word.isdigit())
+
+
+@functools.lru_cache(50_000)
+def _head(path: str) -> str:
+    "Return the last of these words, which says what the path leads to: a time difference is no time."
+    return next((singular(word) for word in reversed(_words_of(path)) if not word.isdigit()), "")
 
 
 def _has_type(value: Any, kind: str | None) -> bool:
@@ -559,14 +571,10 @@ class Known:
         one that has them together with the tool's name, otherwise an identifier of the same kind. None if there is
         no such value."""
         wanted = {singular(word) for word in words_of(name)}
-
-        def head(path: str) -> str:  # only the last word counts: a time difference is no time
-            return next((singular(word) for word in reversed(words_of(path)) if not word.isdigit()), "")
-
         tests = (
-            lambda tool, path: wanted <= _key_words(path) and head(path) in wanted,
-            lambda tool, path: head(path) in wanted <= _key_words(path) | {singular(word) for word in words_of(tool)},
-            lambda tool, path: head(name) in CODES and head(path) == head(name),
+            lambda tool, path: wanted <= _key_words(path) and _head(path) in wanted,
+            lambda tool, path: _head(path) in wanted <= _key_words(path) | {singular(word) for word in words_of(tool)},
+            lambda tool, path: _head(name) in CODES and _head(path) == _head(name),
         )
         for test in tests if wanted else ():
             fitting = [

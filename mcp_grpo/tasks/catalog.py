@@ -9,6 +9,7 @@ __all__ = ['IDENTIFIERS', 'NAMES', 'Seen', 'inner_arguments', 'whole_arguments',
            'make_catalog', 'write_catalog', 'read_catalog']
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #f05fa63a
+import functools
 import json
 import re
 from collections import Counter, defaultdict
@@ -137,6 +138,7 @@ def _unwrapped(value: Any) -> Any:
     return inner[0] if len(inner) == 1 else value
 
 
+@functools.lru_cache(5_000)  # the grammar reads the same results again and again; nobody changes them
 def value_in(content: str) -> Any:
     """Return a result as JSON. A text with a `name: value` per line becomes a record, or several records if names
     repeat. A listing of files becomes a list of its entries, and a text with one word per line a list of names. For

@@ -275,6 +275,9 @@ class Phrases:
         self.catalog = catalog
         self.nouns = {thing.noun for thing in catalog.things}
         self.calls = {step_of(call.server, call.tool, call.params): call for call in seen}
+        self.calls_to = defaultdict(dict)  # (server, tool) -> the calls of this tool
+        for step, call in self.calls.items():
+            self.calls_to[call.server, call.tool][step] = call
         self.names = self._names()
         self.types = self._types()
         self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `lists`
@@ -331,10 +334,8 @@ class Phrases:
         "Return the calls of a reader whose result is complete and whose arguments are exactly the required ones."
         return {
             step: call
-            for step, call in self.calls.items()
-            if (call.server, call.tool) == (reader.server, reader.tool)
-            and call.given.keys() == reader.takes.keys() | reader.fixed.keys()
-            and call.whole
+            for step, call in self.calls_to[reader.server, reader.tool].items()
+            if call.given.keys() == reader.takes.keys() | reader.fixed.keys() and call.whole
         }
 
     def known(self) -> Iterator[Phrase]:
@@ -1900,7 +1901,9 @@ class Grammar:
             for role, known in _ROLES[:2]
             if set(words_of(name.rpartition(".")[2])) & set(known.split())
         }
-        whose = {name for name in given if name in changer.takes and changer.takes[name].thing != noun} - ends.keys()
+        whose = [
+            name for name in given if name in changer.takes and changer.takes[name].thing != noun and name not in ends
+        ]
         other = [name for name in given if name not in ends and name not in whose]
         first = next(
             (name for name in other if set(words_of(name.rpartition(".")[2])) & {"name", "path", "title", "id"}),

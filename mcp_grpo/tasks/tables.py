@@ -220,9 +220,9 @@ class TableGrammar:
                     named = (
                         column == there
                         and words[-1:] != ["id"]
-                        or words[-1] in IDENTIFIERS
+                        or {*words[-1:]} & IDENTIFIERS
                         and one_of("".join(words[:-1])) == other.noun.replace(" ", "")
-                        and words_of(there)[-1] in IDENTIFIERS
+                        and {*words_of(there)[-1:]} & IDENTIFIERS
                     )
                     if (
                         named
