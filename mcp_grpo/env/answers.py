@@ -395,18 +395,6 @@ DECLINES = (
 )
 
 
-def _texts(value: Any) -> list[str]:
-    "Return all strings in a JSON value, except keys of objects."
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, list):
-        return [value] if isinstance(value, str) else []
-    texts = []
-    for part in value:
-        texts += _texts(part)
-    return texts
-
-
 @functools.lru_cache(maxsize=4096)
 def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
     "Return whether a question contains one of the values."
@@ -423,7 +411,8 @@ def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
         for step in task.tool_sequence
         if not task.changes_state(step["server"], step["tool"]) and "shows" not in step
     ]
-    return _context((task.question, *_texts(looked_up)), words, names)
+    texts = (leaf for leaf in leaves(looked_up) if isinstance(leaf, str))
+    return _context((task.question, *texts), words, names)
 
 
 def gives(

@@ -21,7 +21,9 @@ from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
 from ..config import nearest
 from .action import ARGUMENT_ALIASES, with_texts
+from .answers import leaves
 from .references import References, has_references
+from .state import objects_in
 from ..files import read_json
 from ..task import OfferedTool, Task, TaskError
 
@@ -252,18 +254,9 @@ def with_words(
 
 def _words_in(value: Any) -> Iterator[str]:
     "Yield the words of all strings in a JSON value, except keys of objects."
-    if isinstance(value, str):
-        yield from _WORD.findall(value)
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _words_in(part)
-
-
-def _keys_in(value: Any) -> Iterator[str]:
-    "Yield the keys of all objects in a JSON value."
-    if isinstance(value, dict):
-        yield from value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _keys_in(part)
+    for leaf in leaves(value):
+        if isinstance(leaf, str):
+            yield from _WORD.findall(leaf)
 
 
 def _pseudonym(word: str, rng: random.Random) -> str:
@@ -296,9 +289,8 @@ def names_in_result(
         value = read_json(content)
     except ValueError:
         return {word for word in _WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
-    return {word for word in _words_in(value) if _looks_like_a_name(word)} - set(
-        _WORD.findall(" ".join(_keys_in(value)))
-    )
+    keys = {word for part in objects_in(value) for key in part for word in _WORD.findall(key)}
+    return {word for word in _words_in(value) if _looks_like_a_name(word)} - keys
 
 # %% ../../nbs/04_env/05_offer.ipynb #486e3f17
 def with_pseudonyms(
