@@ -69,9 +69,8 @@ def _in_shown_names(text: str, tool: OfferedTool) -> str:
 def state_text(result: ToolResult) -> str:
     """Return the state from a reading tool's result. If the tool returned a list, return it as JSON, since the content
     has a separate block for each item."""
-    items = (
-        result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
-    )
+    held = result.structured
+    items = held.get("result") if isinstance(held, dict) and len(held) == 1 else None
     return json.dumps(items, ensure_ascii=False) if isinstance(items, list) else result.content
 
 
@@ -107,10 +106,10 @@ class Episode:
         try:
             self._lease = await self.pool.lease(self.pool.specs if "*" in self.task.servers else servers_of(self.task))
         except SessionError as e:
-            self.abort(f"{e.fault}: {e}")
-        if self._lease is not None and not self.task.tools:
+            return self.abort(f"{e.fault}: {e}")
+        if not self.task.tools:
             self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
-        if self._lease is not None and self.task.success["kind"] == "state":
+        if self.task.success["kind"] == "state":
             self.record.state_before = await self._read_state(self._lease)
 
     async def step(
@@ -196,15 +195,8 @@ class Episode:
             return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
         if self._out_of_order(call.name):
-            return ToolEvent(
-                turn,
-                call.name,
-                server,
-                tool,
-                arguments,
-                f"{call.name} is out of order at the moment; try again",
-                is_error=True,
-            )
+            refusal = f"{call.name} is out of order at the moment; try again"
+            return ToolEvent(turn, call.name, server, tool, arguments, refusal, is_error=True)
         if not call.typed and tool in lease.tools(server):
             arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await self._ask(lease, server, tool, arguments)

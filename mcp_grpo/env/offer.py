@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mcp_types
@@ -228,11 +229,7 @@ async def complete_tasks(
 # %% ../../nbs/04_env/05_offer.ipynb #eeed87ab
 def complete_tasks_sync(*args, **kwargs) -> list[Task]:
     "Complete the tasks of a file, for a pool that was opened with `open()`."
-
-    async def run():
-        return await complete_tasks(*args, **kwargs)
-
-    return run_sync(run)
+    return run_sync(partial(complete_tasks, *args, **kwargs))
 
 # %% ../../nbs/04_env/05_offer.ipynb #49f86f68
 _WORD = re.compile(r"[^\W_]+")
@@ -302,17 +299,9 @@ def with_pseudonyms(
     check = task.state_check or {}
     changed = {name: check[name] for name in ("params", "contains", "equals") if name in check}
     asked = set(_words_in([message["content"] for message in task.prompt]))
-    spoken_of = set(
-        _WORD.findall(
-            json.dumps(
-                [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools],
-                ensure_ascii=False,
-            )
-        )
-    )
-    otherwise = {
-        word.lower() for word in asked
-    }  # a name that the question spells with other capitals cannot be replaced there
+    listed = [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools]
+    spoken_of = set(_WORD.findall(json.dumps(listed, ensure_ascii=False)))
+    otherwise = {word.lower() for word in asked}  # a name that the question spells otherwise cannot be replaced there
     handed_on = {
         word
         for word in _words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])
