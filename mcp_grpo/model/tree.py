@@ -49,14 +49,11 @@ class Stretch(NamedTuple):
 
 def _find_stretches(
     rows: list[list[int]],  # the fed tokens of each row
-) -> tuple[
-    list[Stretch], list[int]
-]:  # stretches, each followed by its descendants; the number of each row's last stretch
+) -> tuple[list[Stretch], list[int]]:  # stretches, each followed by its descendants; number of each row's last one
     "Divide rows into the stretches of a radix tree."
     stretches, last = [], [-1] * len(rows)
-    runs = [
-        (sorted(range(len(rows)), key=rows.__getitem__), 0, -1)
-    ]  # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
+    # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
+    runs = [(sorted(range(len(rows)), key=rows.__getitem__), 0, -1)]
     while runs:
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
@@ -172,9 +169,8 @@ class PrefixTree:
                 until[parent] = max(until[parent], until[n])
         self._block_masks: dict[Window | None, BlockMask] = {}
         self.stretch = torch.tensor(owner, device=device)  # per token: the number of its stretch
-        self.until = torch.tensor(
-            [until[n] for n in owner], device=device
-        )  # per token: the number of the last descendant of its stretch, plus one
+        # per token: the number of the last descendant of its stretch, plus one
+        self.until = torch.tensor([until[n] for n in owner], device=device)
 
     def block_mask(
         self,
@@ -349,11 +345,10 @@ class _TreeAttention(torch.autograd.Function):
         with torch.autocast(g.device.type, enabled=False):
             for c, probs in zip(ctx.chunks, kept):
                 given = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c), _queries(g, c, k.shape[1])
-                g_q, g_k, g_v = (
-                    _blocks_backward(*given, c, *ctx.rule, wide)
-                    if probs is None
-                    else _probs_backward(*given, probs, ctx.rule[0])
-                )
+                if probs is None:
+                    g_q, g_k, g_v = _blocks_backward(*given, c, *ctx.rule, wide)
+                else:
+                    g_q, g_k, g_v = _probs_backward(*given, probs, ctx.rule[0])
                 grads[0][c.tokens] += _heads(g_q, c, q.shape[1])
                 _share(g_k, c, grads[1])
                 _share(g_v, c, grads[2])
@@ -405,11 +400,8 @@ def unsupported_tree(
     if reason := unsupported_attention(model):
         return reason
     config = model.config.get_text_config()
-    if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()):
-        return "dropout is on"
-    if model.training and getattr(config, "attention_dropout", 0):
-        return "dropout is on"
-    return ""
+    dropping = any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules())
+    return "dropout is on" if dropping or model.training and getattr(config, "attention_dropout", 0) else ""
 
 # %% ../../nbs/06_model/05_tree.ipynb #0b347fe3
 def tree_hidden(
