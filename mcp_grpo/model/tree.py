@@ -142,22 +142,18 @@ class PrefixTree:
     ):
         rows = [fed_tokens(i, s) for i, s in zip(ids, sampled)]
         stretches, last = _find_stretches(rows)
-        by_parent = sorted(
-            range(len(stretches)), key=lambda n: (stretches[n].parent, stretches[n].begin - stretches[n].end)
-        )
-        self.chunks, flat, where, owner, start, seen = [], [], [], [], {}, {-1: torch.arange(0)}
+        sizes = [stretch.end - stretch.begin for stretch in stretches]
+        by_parent = sorted(range(len(stretches)), key=lambda n: (stretches[n].parent, -sizes[n]))
+        self.chunks, flat, where, owner, seen = [], [], [], [], {-1: torch.arange(0)}
         for parent, siblings in groupby(by_parent, key=lambda n: stretches[n].parent):
             siblings = list(siblings)
-            self.chunks += _make_chunks(
-                len(flat), [stretches[n].end - stretches[n].begin for n in siblings], seen[parent], device
-            )
+            self.chunks += _make_chunks(len(flat), [sizes[n] for n in siblings], seen[parent], device)
             for n in siblings:
                 row, begin, end, _ = stretches[n]
-                start[n] = len(flat)
-                seen[n] = torch.cat([seen[parent], torch.arange(len(flat), len(flat) + end - begin)])
+                seen[n] = torch.cat([seen[parent], torch.arange(len(flat), len(flat) + sizes[n])])
                 flat += rows[row][begin:end]
                 where += range(begin, end)
-                owner += [n] * (end - begin)
+                owner += [n] * sizes[n]
         self.places = [seen[n].tolist() for n in last]  # per row: where its tokens are in the flat row
         self.ids, self.position_ids = torch.tensor([flat], device=device), torch.tensor([where], device=device)
         reads = [places[i - 1] for places, s in zip(self.places, sampled) for i, x in enumerate(s) if x]

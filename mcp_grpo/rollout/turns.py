@@ -20,6 +20,7 @@ from ..task import OfferedTool, Task
 # %% ../../nbs/07_rollout/01_turns.ipynb #8ddd9c7a
 _MAX_CHARS = 65_536  # characters; a longer turn is not read
 _MAX_DEPTH = 24  # nesting of a call's arguments
+_TOO_MANY = f"a turn may hold {MAX_CALLS} calls at most"
 FORMS = ("hermes", "json", "llama", "mistral", "pythonic", "xml")  # the forms in which model families write calls
 
 
@@ -68,6 +69,16 @@ def _skip(text: str, at: int) -> int:
     return _space.match(text, at).end()
 
 
+def _decoded(text: str, at: int, what: str) -> tuple[Any, int]:
+    "Read the JSON value at position `at`; return it and the position after it."
+    try:
+        return _decoder.raw_decode(text, at)
+    except _Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise _Malformed(f"the {what} is not valid JSON") from None
+
+
 def _json_object(
     text: str,  # the whole turn
     at: int,  # where the object should begin, after optional white space
@@ -76,12 +87,7 @@ def _json_object(
     at = _skip(text, at)
     if text[at : at + 1] != "{":
         raise _Malformed("a call should hold one JSON object")
-    try:
-        value, end = _decoder.raw_decode(text, at)
-    except _Malformed:
-        raise
-    except (ValueError, RecursionError):
-        raise _Malformed("the call is not valid JSON") from None
+    value, end = _decoded(text, at, "call")
     _check_plain(value)
     return value, _skip(text, end)
 
@@ -103,12 +109,7 @@ def _call_from(value: dict) -> Call:
 # %% ../../nbs/07_rollout/01_turns.ipynb #f59fcec5
 def _json_list(text: str, at: int) -> tuple[list[Call], int]:
     "Read the calls of a JSON list at position `at`; return them and the position after it."
-    try:
-        values, end = _decoder.raw_decode(text, at)
-    except _Malformed:
-        raise
-    except (ValueError, RecursionError):
-        raise _Malformed("the list of calls is not valid JSON") from None
+    values, end = _decoded(text, at, "list of calls")
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise _Malformed("a list of calls should hold JSON objects")
     _check_plain(values)
@@ -202,7 +203,7 @@ def _outline(text: str, at: int) -> tuple[str, list, int]:
         calls += kind == "call"
         depth += _DEPTH.get(part if kind == "mark" else kind, 0)
         if calls > MAX_CALLS:
-            raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+            raise _Malformed(_TOO_MANY)
         if depth > _MAX_DEPTH + 2:  # the list and the call around the arguments add two
             raise _Malformed(f"the arguments are nested deeper than {_MAX_DEPTH} levels")
         if depth <= 0:
@@ -394,13 +395,12 @@ def _marked_calls(text: str) -> list[Call]:
     "Return all calls that begin with a marker; prose between them is ignored."
     calls, at = [], 0
     while found := _block.search(text, at):
-        if len(calls) < MAX_CALLS:
-            some, at = _MARKERS[found[0]](text, found.end())
-        else:
-            some = [None]
-        calls += some
-        if len(calls) > MAX_CALLS:
-            raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+        if len(calls) >= MAX_CALLS:
+            raise _Malformed(_TOO_MANY)
+        more, at = _MARKERS[found[0]](text, found.end())
+        calls += more
+    if len(calls) > MAX_CALLS:
+        raise _Malformed(_TOO_MANY)
     return calls
 
 
@@ -418,12 +418,8 @@ def _unfenced(text: str) -> str:
     return text[3:-3].removeprefix("json").strip()
 
 
-_bare_list = {
-    "json": re.compile(r"\[\s*\{"),
-    "llama": re.compile(r"\[\s*\{"),
-    "mistral": re.compile(r"\[\s*\{"),
-    "pythonic": re.compile(rf"\[\s*{_NAME}\("),
-}
+_bare_list = dict.fromkeys(("json", "llama", "mistral"), re.compile(r"\[\s*\{"))
+_bare_list["pythonic"] = re.compile(rf"\[\s*{_NAME}\(")
 
 
 def _bare_calls(text: str, form: str) -> list[Call]:
@@ -436,11 +432,9 @@ def _bare_calls(text: str, form: str) -> list[Call]:
     else:
         return []
     if len(calls) > MAX_CALLS:
-        raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+        raise _Malformed(_TOO_MANY)
     if end != len(text):
-        raise _Malformed(
-            "a JSON call should stand alone" if form != "pythonic" else "a list of calls should stand alone"
-        )
+        raise _Malformed(f"{'a list of calls' if form == 'pythonic' else 'a JSON call'} should stand alone")
     return calls
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #dcf6f2af
@@ -564,11 +558,8 @@ def prompt_messages(
     if lists_tools(task):
         return messages
     system = "\n".join(message["content"] for message in messages if message["role"] == "system")
-    listed = "\n".join(
-        part
-        for part in (system, "Tools:", tool_prompt(task.tools), f"Call: {_HOW_TO_CALL[form]}", f"End: {_HOW_TO_END}")
-        if part
-    )
+    parts = (system, "Tools:", tool_prompt(task.tools), f"Call: {_HOW_TO_CALL[form]}", f"End: {_HOW_TO_END}")
+    listed = "\n".join(filter(None, parts))
     return [{"role": "system", "content": listed}, *(message for message in messages if message["role"] != "system")]
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #b9e0feaf
@@ -590,12 +581,8 @@ def call_form(
 # %% ../../nbs/07_rollout/01_turns.ipynb #6cdd3f04
 _LONGEST = 1000  # characters; a larger `maxLength` is left out, because patterns grow with it
 _CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # one character of a JSON string
-_VALUES = {
-    "number": r"-?[0-9]+(\.[0-9]+)?",
-    "integer": "-?[0-9]+",
-    "boolean": "true|false",
-    "null": "null",
-}  # type in the schema -> pattern of a value
+# type in the schema -> pattern of a value
+_VALUES = {"number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}
 
 
 def _escaped_pattern(text: str) -> str:
@@ -609,13 +596,9 @@ def _value_pattern(schema: dict, form: str) -> str:
     if listed := schema.get("enum"):
 
         def text(value):
-            return (
-                value
-                if form == "xml" and isinstance(value, str)
-                else _python_text(value)
-                if form == "pythonic"
-                else _json_text(value)
-            )
+            if form == "xml" and isinstance(value, str):
+                return value
+            return _python_text(value) if form == "pythonic" else _json_text(value)
 
         return f"({'|'.join(_escaped_pattern(text(value)) for value in listed)})"
     longest = schema.get("maxLength")
