@@ -145,8 +145,6 @@ def open_hf(
     if unsupported_attention(model):
         return RowsEngine(model, slots, longest, is_deterministic(cfg))
     if model.device.type == "cuda":
-        slots = min(
-            slots,
-            slots_within(cfg.rollout.gpu_memory * machine.memory, model.config.get_text_config(), model.dtype, longest),
-        )
+        room, text = cfg.rollout.gpu_memory * machine.memory, model.config.get_text_config()
+        slots = min(slots, slots_within(room, text, model.dtype, longest))
     return HFEngine(model, slots, longest, is_deterministic(cfg))
