@@ -90,16 +90,14 @@ class Trajectory(BaseModel):
 
     def check(self) -> "Trajectory":
         "Return the trajectory if it is consistent. Raises `UserError` otherwise."
-        n, outcome = len(self.ids), self.outcome
+        n, masked, scored, outcome = len(self.ids), len(self.sampled), len(self.logprobs), self.outcome
         mask = [0] * self.prompt_len
         for span in self.turns:
             mask += [int(span.role == "policy")] * (span.end - span.start)
         starts, ends = [span.start for span in self.turns], [span.end for span in self.turns]
         reward = outcome.reward if outcome else None
         wrong = {
-            f"{n} ids, {len(self.sampled)} mask entries and {len(self.logprobs)} logprobs": not (
-                len(self.sampled) == len(self.logprobs) == n
-            ),
+            f"{n} ids, {masked} mask entries and {scored} logprobs": not masked == scored == n,
             "the prompt and the turns do not tile the ids": [*starts, n] != [self.prompt_len, *ends],
             "the mask does not agree with the turns": self.sampled != mask,
             "a logprob is above 0 or not finite": not all(math.isfinite(p) and p <= 0 for p in self.logprobs),
