@@ -52,7 +52,7 @@ def _hold_lifeline():
     "End this process as soon as the other end of its standard input, the lifeline, is closed."
 
     def wait():
-        while os.read(sys.stdin.fileno(), 1024):
+        while os.read(0, 1024):
             pass
         os._exit(1)
 
