@@ -170,12 +170,10 @@ def check_algorithm(
     exist; needs no model."""
     open_terms(cfg.reward)
     open_judges(cfg.reward)
-    for key, chosen, known in (
-        ("train.advantage", cfg.train.advantage.name, ["auto", *ADVANTAGES]),
-        ("train.loss", cfg.train.loss, LOSSES),
-    ):
+    advantage, loss = cfg.train.advantage.name, cfg.train.loss
+    for key, chosen, known in (("advantage", advantage, ["auto", *ADVANTAGES]), ("loss", loss, LOSSES)):
         if chosen not in known:
-            raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
+            raise ConfigError(f"train.{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
     try:
         find_loss(cfg.train.loss, dual=cfg.train.clip.dual)
     except ValueError as e:
@@ -241,15 +239,10 @@ def memory_reason(
     "Return why a run does not fit, and settings with which it fits; an empty string if it fits."
     if needed.peak <= machine.memory:
         return ""
-    found = _fitting(cfg, machine)
-    advice = (
-        "take a smaller model"
-        if found is None
-        else (
-            f"with {' '.join(f'{setting}={value}' for setting, value in found[0].items())} it takes "
-            f"{in_words(found[1].peak)}"
-        )
-    )
+    advice = "take a smaller model"
+    if found := _fitting(cfg, machine):
+        settings = " ".join(f"{setting}={value}" for setting, value in found[0].items())
+        advice = f"with {settings} it takes {in_words(found[1].peak)}"
     return f"the run takes {needed}, and there are {in_words(machine.memory)}: {advice}"
 
 
