@@ -109,13 +109,12 @@ def command(function: Callable) -> Callable:
     return run
 
 
-def _show_on_terminal(*things) -> None:
-    "Print tables and episodes, in colours if the output is a terminal."
+def _show_on_terminal(thing: object) -> None:
+    "Print a table or episodes, in colours if the output is a terminal."
     from rich.console import Console
 
     console = Console(highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else 120)
-    for thing in things:
-        console.print(thing, markup=False)
+    console.print(thing, markup=False)
 
 
 def _counter(what: str) -> Callable[[int, int], None]:

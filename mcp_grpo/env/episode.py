@@ -147,7 +147,10 @@ class Episode:
                     self.record.state = await self._read_state(self._lease)
                     self.record.state_refused = self.record.state is None and not self.record.fault
             finally:
-                await self._release()
+                lease, self._lease = self._lease, None
+                if lease is not None:
+                    with anyio.CancelScope(shield=True):
+                        await lease.release()
             self._outcome = self._score()
         return self._outcome
 
@@ -229,14 +232,6 @@ class Episode:
             return None if result.is_error else state_text(result)
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None
-
-    async def _release(self) -> None:
-        "Give the lease back once, even during a cancellation."
-        lease, self._lease = self._lease, None
-        if lease is None:
-            return
-        with anyio.CancelScope(shield=True):
-            await lease.release()
 
     def _score(self) -> Outcome:
         "Score the record and return the outcome."

@@ -113,14 +113,6 @@ def name_heldout_sets(
     return dict(zip(names, sources))
 
 # %% ../../nbs/04_env/08_preflight.ipynb #08b21ed9
-def holds(
-    results: str,  # texts that tools returned
-    fact: object,  # the text or number to look for
-) -> bool:
-    "Return whether the results contain the fact, as text or as a number."
-    return str(fact) in results or shows(results, fact)
-
-
 def _playable(task: Task) -> bool:
     "Return whether the oracle can run a task. A task that asks for calls or for a change must list its calls."
     return bool(task.tool_sequence) or task.success["kind"] in ("answer", "unknown")
@@ -196,7 +188,7 @@ def solved(
     facts = list(recorded.values()) if recorded is not None else task.success.get("values", [])
     if task.success["kind"] == "calls" or not task.tool_sequence:
         facts = []  # the facts come from elsewhere, or nothing was looked up
-    return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
+    return outcome.reward == 1 and all(str(fact) in results or shows(results, fact) for fact in facts)
 
 
 def _check_outcome(

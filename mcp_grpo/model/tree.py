@@ -87,15 +87,11 @@ class Chunk:
         real = torch.arange(self.width)[None] < torch.tensor(lengths)[:, None]
         self.slots = real.flatten().nonzero()[:, 0].to(device)
         self.seen, self.shared = seen.to(device), _up(len(seen))
-        self.bias, self._masks = self._bias(device), {}
-
-    def _bias(
-        self, device: torch.device | str
-    ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        "Build the causal mask within a stretch; it shows the ancestors and hides their padding."
         ancestors = torch.zeros(self.width, self.shared, device=device)
-        ancestors[:, len(self.seen) :] = float("-inf")
-        return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
+        ancestors[:, len(seen) :] = float("-inf")  # padding
+        own = torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)
+        # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+        self.bias, self._masks = torch.cat([ancestors, own], 1), {}
 
     def mask(
         self,

@@ -150,8 +150,10 @@ class Evaluation:
         return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
 
     def compare(self, before: "Evaluation") -> "Change":
-        "Compute the change of success since an earlier evaluation of the same tasks."
-        return paired_difference(before, self)
+        """Compute the change of success since an earlier evaluation of the same tasks, over the units whose outcome is
+        known in both; (nan, (-1, 1)) without any."""
+        mean, interval, _ = paired_rounds(Rounds([before]), Rounds([self]))
+        return Change(mean, interval)
 
     def summary(self) -> dict:
         "Return the figures for `result.json`."
@@ -178,23 +180,13 @@ def mean_interval(
     half = _Z * math.sqrt(((sum(x * x for x in differences) + 1) / m - middle**2) / m)
     return max(-1.0, middle - half), min(1.0, middle + half)
 
-
-def paired_difference(
-    before: Evaluation,
-    after: Evaluation,  # of the same tasks
-) -> Change:  # after - before
-    "Compute the change of success over the units whose outcome is known in both; (nan, (-1, 1)) without any."
-    old = {(u.source, u.key): u.success for u in before.known}
-    differences = [u.success - old[u.source, u.key] for u in after.known if (u.source, u.key) in old]
-    return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
-
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3cf66930
 def harm_done(
     before: Evaluation,  # of the policy before reinforcement
     after: Evaluation,  # of the same tasks
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
     "Return a warning if reinforcement lowered success, with advice on what to change."
-    lost, (low, high) = paired_difference(before, after)
+    lost, (low, high) = after.compare(before)
     if high >= 0:
         return ""
     return (

@@ -283,15 +283,15 @@ def _xml_name(text: str, at: int) -> tuple[str, int]:
     return text[at:end].strip(), _close(text, end, "name")
 
 
-def _xml_call(text: str, at: int) -> tuple[Call, int]:
-    "Read the `<tool>` block that starts at `at`; return its call and the position after it."
+def _xml_call(text: str, at: int) -> tuple[list[Call], int]:
+    "Read the `<tool>` block that starts at `at`; return its one call and the position after it."
     head = _tool_open.match(text, at)
     if not head:
         raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
     name, at = head[1], _skip(text, head.end())
     if name is not None:
         arguments, at = _json_until(text, at, "tool")
-        return Call(name, arguments), at
+        return [Call(name, arguments)], at
     inner = _tag.match(text, at)
     if not inner:
         raise _Malformed("a <tool> block should name its tool")
@@ -299,12 +299,12 @@ def _xml_call(text: str, at: int) -> tuple[Call, int]:
     if name == "name":
         name, at = _xml_name(text, inner.end())
         if text.startswith("</tool>", at):
-            return Call(name), _close(text, at, "tool")
+            return [Call(name)], _close(text, at, "tool")
         inner = _tag.match(text, at)
         if not inner or inner[1] not in _argument_keys:
             raise _Malformed("after <name> a <tool> block should hold <arguments>")
     arguments, at = _json_until(text, inner.end(), inner[1])
-    return Call(name, arguments), _close(text, at, "tool")
+    return [Call(name, arguments)], _close(text, at, "tool")
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #5adc9385
 def _json_text(value: Any) -> str:
@@ -325,8 +325,8 @@ def _typed(text: str) -> Any:
     return text if isinstance(value, str) or end != len(text.strip()) else value
 
 
-def _function_call(text: str, at: int) -> tuple[Call, int]:
-    "Read the `<function=name>` block at position `at`; return its call and the position after it."
+def _function_call(text: str, at: int) -> tuple[list[Call], int]:
+    "Read the `<function=name>` block at position `at`; return its one call and the position after it."
     name, arguments = _function.match(text, at), {}
     if not name:
         raise _Malformed("a call should begin with <function=name>")
@@ -338,7 +338,7 @@ def _function_call(text: str, at: int) -> tuple[Call, int]:
         arguments[argument[1].strip()] = _typed(text[argument.end() : end])
         at = _close(text, end, "parameter")
     _check_plain(arguments)
-    return Call(name[1].strip(), arguments), _close(text, at, "function")
+    return [Call(name[1].strip(), arguments)], _close(text, at, "function")
 
 
 def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
@@ -347,8 +347,7 @@ def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
     if text.startswith("[", at):
         calls, at = _json_list(text, at)
     elif text.startswith("<function=", at):
-        call, at = _function_call(text, at)
-        calls = [call]
+        calls, at = _function_call(text, at)
     else:
         value, at = _json_object(text, at)
         calls = [_call_from(value)]
@@ -373,8 +372,7 @@ def _without_thoughts(text: str) -> str:
 def _xml_calls(text: str, at: int) -> tuple[list[Call], int]:
     """Read the `<tool>` or `<function=name>` block whose first five characters end at `at`; return its call and the
     position after the block."""
-    call, at = _xml_call(text, at - 5) if text.startswith("<tool", at - 5) else _function_call(text, at - 5)
-    return [call], at
+    return (_xml_call if text.startswith("<tool", at - 5) else _function_call)(text, at - 5)
 
 
 _MARKERS = {
@@ -419,7 +417,7 @@ def _unfenced(text: str) -> str:
 
 
 _bare_list = dict.fromkeys(("json", "llama", "mistral"), re.compile(r"\[\s*\{"))
-_bare_list["pythonic"] = re.compile(rf"\[\s*{_NAME}\(")
+_bare_list |= {"pythonic": re.compile(rf"\[\s*{_NAME}\(")}
 
 
 def _bare_calls(text: str, form: str) -> list[Call]:

@@ -68,24 +68,14 @@ def _commit(
         fill(part)
         world.gather("filled")
         if not world.rank:
-            _finish(part, target, about)
+            files = sorted(path for path in part.rglob("*") if path.is_file())
+            digests = {str(path.relative_to(part)): _digest(path) for path in files}
+            (part / "manifest.json").write_text(json.dumps({**(about or {}), "files": digests}, indent=1))
+            for path in [*part.rglob("*"), part]:
+                _sync(path)
+            os.rename(part, target)
+            _sync(target.parent)
         world.gather("whole")
-
-
-def _finish(
-    part: Path,  # the filled temporary folder
-    target: Path,  # its final name
-    about: dict | None,  # as in `_commit`
-):
-    "Write the manifest into the filled folder, and rename the folder."
-    files = sorted(path for path in part.rglob("*") if path.is_file())
-    folders = [path for path in part.rglob("*") if path.is_dir()]
-    manifest, digests = part / "manifest.json", {str(path.relative_to(part)): _digest(path) for path in files}
-    manifest.write_text(json.dumps({**(about or {}), "files": digests}, indent=1))
-    for path in [*files, manifest, *folders, part]:
-        _sync(path)
-    os.rename(part, target)
-    _sync(target.parent)
 
 
 def _is_whole(
