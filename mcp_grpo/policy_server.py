@@ -18,6 +18,9 @@ from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
 
 from .config import explain
 from .env.action import Action, Call
@@ -170,9 +173,6 @@ class PolicyServer:
         name: str,  # the model's name for clients
         most: int,  # context length of the model, in tokens
     ):
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-
         self.engine, self.chat, self.sampling, self.name, self.most = engine, chat, sampling, name, most
         self.conversations, self.numbers, self.started = Conversations(chat), itertools.count(1), int(time.time())
         routes = Route("/v1/models", self.models), Route("/v1/chat/completions", self.complete, methods=["POST"])
@@ -180,15 +180,11 @@ class PolicyServer:
 
     async def models(self, request) -> Any:
         "List the one model."
-        from starlette.responses import JSONResponse
-
         model = {"id": self.name, "object": "model", "created": self.started, "owned_by": "mcp_grpo"}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def complete(self, request) -> Any:
         "Answer a request, or refuse it with one sentence."
-        from starlette.responses import JSONResponse, StreamingResponse
-
         try:
             asked = self._read(await request.body())
             number, reply = await self._reply(asked)

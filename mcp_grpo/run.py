@@ -94,18 +94,14 @@ class Run:
             self.data[name] = {"file": file, "tasks": len(found[name])}
         return found
 
-    def _first_line(self) -> str:
-        "Return the first line of the log."
-        train, heldout = self.data["train"], self.data["heldout"]
-        learnt = f"{train['tasks']} tasks to learn from ({train['file']})"
-        return f"{learnt}, {heldout['tasks']} held out ({heldout['file']})"
-
     def check(self) -> "Run":
         "Run all checks, before a model is loaded; a second call does nothing. Raises a `UserError`."
         if self.checked:
             return self
         cfg, tasks = self.cfg, self.tasks
-        self.say(self._first_line())
+        learnt = f"{len(tasks['train'])} tasks to learn from ({cfg.data.train})"
+        self.first_line = f"{learnt}, {len(tasks['heldout'])} held out ({cfg.data.heldout})"
+        self.say(self.first_line)
         for name in tasks:
             tasks[name] = complete_tasks_sync(tasks[name], self.pool, self.data[name]["file"], cfg.data.server_names)
         checked = preflight(cfg, self.pool, tasks["train"], tasks["heldout"])
@@ -161,7 +157,7 @@ class Run:
         log.trackers = open_trackers(self.report_to, cfg, self.folder)
         if log.trackers:
             log.line(f"tracked in {', '.join(tracker.name for tracker in log.trackers)}")
-        log.write("training.log", [self._first_line()])  # `check` has shown it already
+        log.write("training.log", [self.first_line])  # `check` has shown it already
         instructions = self.pool.instructions()
         for text in dict.fromkeys(instructions.values()):
             log.line(f"{', '.join(server for server in instructions if instructions[server] == text)}: {text[:300]}")

@@ -73,15 +73,6 @@ def _refuse(
 _FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}  # peft allows no adapter on their `out_proj`
 
 
-def _linear_names(
-    model: nn.Module,  # a model of a family in `_FUSED`
-) -> list[str]:
-    """Return the names of the linear layers of a model with state space layers, without its head and without the
-    output projections of those layers: fused kernels read the latter's weights directly and would ignore an adapter."""
-    names = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-    return sorted(names - {"out_proj", "lm_head"})
-
-
 def add_lora(
     model: nn.Module,  # a causal language model
     rank: int = 16,  # width of the adapter
@@ -97,7 +88,9 @@ def add_lora(
     if isinstance(targets, str) and targets != "all-linear":
         targets = [name.strip() for name in targets.split(",")]
     if targets == "all-linear" and getattr(model.config, "model_type", "") in _FUSED:
-        targets = _linear_names(model)
+        # fused kernels read the weights of output projections directly, and would ignore an adapter there
+        names = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+        targets = sorted(names - {"out_proj", "lm_head"})
     routers = {
         name.rpartition(".")[2]
         for name, part in model.named_modules()

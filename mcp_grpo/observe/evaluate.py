@@ -246,13 +246,7 @@ class Rounds:
         "Return the part whose units have these values, as for an `Evaluation`."
         return Rounds([found.of(**wanted) for found in self.rounds])
 
-    def by_family(self) -> dict[str, "Rounds"]:
-        "Return the rounds of each family, in alphabetical order."
-        return {family: self.of(family=family) for family in sorted({u.family for u in self.units})}
-
-    def by_calls(self) -> dict[int, "Rounds"]:
-        "Return the rounds per number of calls, for the tasks whose number is known."
-        return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
+    by_family, by_calls = Evaluation.by_family, Evaluation.by_calls  # they use `units` and `of`
 
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":

@@ -25,18 +25,13 @@ from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_pre
 _SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
 
 
-def _sampling_threads(model) -> int:
-    "Return the number of threads to sample with."
-    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
-    return 1 if small else torch.get_num_threads()
-
-
 @contextmanager
 def _sampling_mode(model):
-    "Enter evaluation mode, slot attention and `_sampling_threads`; restore the former state afterwards."
+    "Enter evaluation mode and slot attention, with one thread for a small model; restore the former state afterwards."
     training, threads = model.training, torch.get_num_threads()
+    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
     try:
-        torch.set_num_threads(_sampling_threads(model))
+        torch.set_num_threads(1 if small else threads)
         model.eval()
         with attention_layout(model, "mcp_grpo_slots"), torch.inference_mode():
             yield
