@@ -152,8 +152,9 @@ class Evaluation:
     def compare(self, before: "Evaluation") -> "Change":
         """Compute the change of success since an earlier evaluation of the same tasks, over the units whose outcome is
         known in both; (nan, (-1, 1)) without any."""
-        mean, interval, _ = paired_rounds(Rounds([before]), Rounds([self]))
-        return Change(mean, interval)
+        old = {(u.source, u.key): u.success for u in before.known}
+        differences = [u.success - old[u.source, u.key] for u in self.known if (u.source, u.key) in old]
+        return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
 
     def summary(self) -> dict:
         "Return the figures for `result.json`."
