@@ -86,12 +86,10 @@ def command(function: Callable) -> Callable:
 
         load_dotenv()
         logging.lastResort.setFormatter(_Printable())
-        os.environ.setdefault(
-            "OMP_WAIT_POLICY", "PASSIVE"
-        )  # before torch is imported: waiting threads sleep and leave the cores free
-        logging.getLogger("DeepSpeed").addFilter(
-            lambda record: "Setting accelerator" not in record.getMessage()
-        )  # transformers imports DeepSpeed, which logs a warning if there is no GPU
+        # before torch is imported: waiting threads sleep and leave the cores free
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # transformers imports DeepSpeed, which logs a warning if there is no GPU
+        logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator" not in record.getMessage())
         # the working folder holds a user's modules (reward.module, functions of tasks); it comes last in sys.path, so
         # that a file there never replaces a library
         sys.path[:] = [*(path for path in sys.path if path not in ("", os.getcwd())), os.getcwd()]
@@ -112,13 +110,12 @@ def command(function: Callable) -> Callable:
     return run
 
 
-def _show_on_terminal(*things) -> None:
-    "Print tables and episodes, in colours if the output is a terminal."
+def _show_on_terminal(thing: object) -> None:
+    "Print a table or episodes, in colours if the output is a terminal."
     from rich.console import Console
 
     console = Console(highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else 120)
-    for thing in things:
-        console.print(thing, markup=False)
+    console.print(thing, markup=False)
 
 
 def _counter(what: str) -> Callable[[int, int], None]:
@@ -128,17 +125,13 @@ def _counter(what: str) -> Callable[[int, int], None]:
     started, last = monotonic(), [0.0]
 
     def count(done: int, total: int) -> None:
-        now = monotonic()
-        if not sys.stderr.isatty() and done < total and now - last[0] < 30:
+        now, terminal = monotonic(), sys.stderr.isatty()
+        if not terminal and done < total and now - last[0] < 30:
             return
         last[0] = now
         left = (now - started) / done * (total - done) if done else 0
-        print(
-            f"\r{what}: {done} of {total}, {left:.0f} s left   ",
-            end="" if sys.stderr.isatty() and done < total else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        end = "" if terminal and done < total else "\n"
+        print(f"\r{what}: {done} of {total}, {left:.0f} s left   ", end=end, file=sys.stderr, flush=True)
 
     return count
 
@@ -156,8 +149,7 @@ def say(line: object, file=None) -> None:
 
 
 Servers = Annotated[
-    str,
-    Option(help="a server file of any client, or a registry's server.json; empty: the embedded servers"),
+    str, Option(help="a server file of any client, or a registry's server.json; empty: the embedded servers")
 ]
 Tasks = Annotated[
     str,
@@ -204,8 +196,7 @@ def tasks(
         ),
     ] = "",
     allow: Annotated[
-        list[str],
-        Option(help="a tool that may be called although it may not be read-only; may be given several times"),
+        list[str], Option(help="a tool that may be called although it may not be read-only; may be given several times")
     ] = (),
     seed: Annotated[int, Option(help="seed of the exploration")] = 0,
 ):
@@ -284,12 +275,10 @@ def check(tasks: Tasks = "", servers: Servers = "", heldout: _Heldout = "", sett
 
     cfg = load_config("cpu", run_overrides(servers, tasks, heldout, settings))
     settle_data(cfg)
-    failed = 0
+    failed, names = 0, cfg.data.server_names
     with open_pool(cfg, ".") as pool:
         for path in (cfg.data.train, cfg.data.heldout):
-            loaded = complete_tasks_sync(
-                read_tasks(find_path(path, "task file"), cfg.data.server_names), pool, path, cfg.data.server_names
-            )
+            loaded = complete_tasks_sync(read_tasks(find_path(path, "task file"), names), pool, path, names)
             count = _counter(Path(path).name)
             failures = check_all(pool, loaded, progress=lambda done, bad, n=len(loaded), count=count: count(done, n))
             for failure in failures:
@@ -489,8 +478,7 @@ def evaluate(
         ),
     ] = "",
     number: Annotated[
-        int,
-        Option(help="number of tasks, for bfcl per category; 0: as the setting evaluate.tasks says, or all", min=0),
+        int, Option(help="number of tasks, for bfcl per category; 0: as the setting evaluate.tasks says, or all", min=0)
     ] = 0,
     settings: Settings = (),
 ):
@@ -828,11 +816,10 @@ def compare(
     from mcp_grpo.compare import compare_episodes
     from mcp_grpo.observe.view import render_episode, read_episodes
 
-    before, after = (
-        (read_episodes(first), read_episodes(second))
-        if second
-        else (read_episodes(first, "before"), read_episodes(first, "after"))
-    )
+    if second:
+        before, after = read_episodes(first), read_episodes(second)
+    else:
+        before, after = read_episodes(first, "before"), read_episodes(first, "after")
     table, line, differing = compare_episodes(before, after)
     _show_on_terminal(table)
     say(line)
@@ -856,6 +843,7 @@ def call(
     from mcp_grpo.client.pool import open_pool
     from mcp_grpo.aio import run_sync
     from mcp_grpo.config import ConfigError, load_config, nearest
+    from mcp_grpo.env.offer import first_line
     from mcp_grpo.observe.track import run_overrides
     from mcp_grpo.observe.view import Table
 
@@ -870,29 +858,18 @@ def call(
                 raise ConfigError(f"{server} has no tool {tool!r}{nearest(tool, lease.tools(server))}")
             return await lease.call(server, tool, given) if tool else lease.tools(server)
 
-    with open_pool(
-        load_config("cpu", run_overrides(servers) if servers else "servers.names=[polygon,fmp,slack,tavily,python]"),
-        ".",
-    ) as pool:
+    chosen = run_overrides(servers) if servers else "servers.names=[polygon,fmp,slack,tavily,python]"
+    with open_pool(load_config("cpu", chosen), ".") as pool:
         if server not in pool.specs:
-            raise ConfigError(
-                f"there is no server {server!r}; there are {', '.join(pool.specs)}{nearest(server, pool.specs)}"
-            )
+            known = f"there are {', '.join(pool.specs)}{nearest(server, pool.specs)}"
+            raise ConfigError(f"there is no server {server!r}; {known}")
         found = run_sync(ask, pool)
     if isinstance(found, dict):
-        _show_on_terminal(
-            Table(
-                ["tool", "arguments", "description"],
-                [
-                    [
-                        name,
-                        ", ".join(t.input_schema.get("properties", {})),
-                        (t.description or "").strip().split("\n")[0][:90],
-                    ]
-                    for name, t in found.items()
-                ],
-            )
-        )
+        rows = [
+            [name, ", ".join(known.input_schema.get("properties", {})), first_line(known.description)[:90]]
+            for name, known in found.items()
+        ]
+        _show_on_terminal(Table(["tool", "arguments", "description"], rows))
         return 0
     say(found.content)
     if found.fault:

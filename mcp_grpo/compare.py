@@ -39,32 +39,20 @@ def open_evaluation(
     "Return the configuration for evaluating a policy. Raises `ConfigError`."
     overrides, run = run_overrides(servers, settings=settings), Path(policy) / "config.yaml"
     data = {"data": {"heldout": tasks}} if tasks else {}
-    preset = (
-        {name: part for name, part in read_settings(preset_path(mode)).items() if name in ("rollout", "evaluate")}
-        if mode
-        else {}
-    )
+    read = read_settings(preset_path(mode)) if mode else {}
+    preset = {name: part for name, part in read.items() if name in ("rollout", "evaluate")}
     if run.is_file():
         if not (Path(policy) / "model").is_dir():
             raise ConfigError(
                 f"the run {policy} has no trained model yet: let it end, or continue it by mcp-grpo train --resume."
             )
-        return read_config(
-            run,
-            overrides,
-            model={"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"},
-            parallel={"deepspeed": ""},
-            **data,
-            **preset,
-        )
+        model = {"name": str(Path(policy) / "model"), "weights": "full", "quantization": "none"}
+        return read_config(run, overrides, model=model, parallel={"deepspeed": ""}, **data, **preset)
     limits = {} if servers or not tasks else {"max_tokens": 0, "max_new_tokens": 0}
-    return load_config(
-        "cpu",
-        overrides,
-        **data,
-        **preset | {"rollout": limits | preset.get("rollout", {})},
-        **({} if policy in POLICIES else {"model": {"name": policy}}),
-    )
+    given = data | preset | {"rollout": limits | preset.get("rollout", {})}
+    if policy not in POLICIES:
+        given["model"] = {"name": policy}
+    return load_config("cpu", overrides, **given)
 
 
 def settle_sampling(
@@ -192,12 +180,8 @@ def rounds_table(found: Rounds) -> Table:
     k = len(found.rounds)
 
     def row(name: str, part: Rounds) -> list:
-        return [
-            name,
-            len(part.counts()),
-            _percent(part.success()),
-            *([_percent(part.pass_at(k)), _percent(part.pass_all(k))] if k > 1 else []),
-        ]
+        more = [_percent(part.pass_at(k)), _percent(part.pass_all(k))] if k > 1 else []
+        return [name, len(part.counts()), _percent(part.success()), *more]
 
     rows = [row("all", found), *(row(name, part) for name, part in named_parts(found).items())]
     return Table(["tasks", "n", "success", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])], rows)
@@ -206,9 +190,7 @@ def rounds_table(found: Rounds) -> Table:
 def compare_episodes(
     before: list[Trajectory],
     after: list[Trajectory],  # episodes of the second policy on the same tasks
-) -> tuple[
-    Table, str, list[list[Trajectory]]
-]:  # figures by family; the difference in one line; pairs of episodes that differ in success
+) -> tuple[Table, str, list[list[Trajectory]]]:  # figures; the difference in one line; pairs that differ in success
     "Compare two policies on their common tasks. Raises `ConfigError` if there are none."
     old, new = Rounds.of_episodes(before), Rounds.of_episodes(after)
     shared = old.counts().keys() & new.counts().keys()
@@ -223,15 +205,9 @@ def compare_episodes(
         for name, part in named_parts(new).items()
         if name in parts
     ]
-    first = {episode.task_id: episode for episode in reversed(before)}
-    differing = [
-        [first[episode.task_id], episode]
-        for episode in {t.task_id: t for t in reversed(after)}.values()
-        if episode.task_id in first and first[episode.task_id].outcome.success != episode.outcome.success
-    ]
+    first, second = ({t.task_id: t for t in reversed(episodes)} for episodes in (before, after))
+    pairs = [[first[task], episode] for task, episode in second.items() if task in first]
+    differing = [pair for pair in pairs if pair[0].outcome.success != pair[1].outcome.success]
     verdict = "better" if low > 0 else "worse" if high < 0 else "no difference that the tasks could show"
-    return (
-        Table(["tasks", "n", "first", "second"], rows),
-        f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}",
-        differing,
-    )
+    line = f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}"
+    return Table(["tasks", "n", "first", "second"], rows), line, differing

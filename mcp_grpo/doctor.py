@@ -50,14 +50,9 @@ class Finding:
 # %% ../nbs/10_run/02_doctor.ipynb #f1f8c405
 def findings_table(findings: list[Finding]) -> Table:
     "Tabulate the findings, problems first."
-    order = {"mend": 0, "note": 1, "ok": 2}
-    return Table(
-        ["", "what", "which", "found"],
-        [
-            [finding.state, finding.about, finding.name, finding.text]
-            for finding in sorted(findings, key=lambda finding: order[finding.state])
-        ],
-    )
+    ordered = sorted(findings, key=lambda finding: ("mend", "note", "ok").index(finding.state))
+    rows = [[finding.state, finding.about, finding.name, finding.text] for finding in ordered]
+    return Table(["", "what", "which", "found"], rows)
 
 # %% ../nbs/10_run/02_doctor.ipynb #fe565eac
 _NEEDED = ("torch", "transformers", "mcp", "pydantic", "safetensors")
@@ -85,12 +80,8 @@ _KEYS = {
 
 def _look_at_packages() -> Iterator[Finding]:
     "Check which packages are installed."
-    yield Finding(
-        "packages",
-        "python",
-        "ok" if sys.version_info >= (3, 11) else "mend",
-        platform.python_version() + ("" if sys.version_info >= (3, 11) else ": install Python 3.11 or newer"),
-    )
+    old = "" if sys.version_info >= (3, 11) else ": install Python 3.11 or newer"
+    yield Finding("packages", "python", "mend" if old else "ok", platform.python_version() + old)
     for name in (*_NEEDED, *_OPTIONAL):
         try:
             yield Finding("packages", name, "ok", importlib.metadata.version(name))
@@ -101,12 +92,8 @@ def _look_at_packages() -> Iterator[Finding]:
                 yield Finding("packages", name, "mend", "is missing: pip install mcp-grpo")
             else:
                 extra, purpose = _OPTIONAL[name]
-                yield Finding(
-                    "packages",
-                    name,
-                    "note",
-                    f"is not installed ({purpose}): pip install '{f'mcp-grpo[{extra}]' if extra else name}'",
-                )
+                needed = f"mcp-grpo[{extra}]" if extra else name
+                yield Finding("packages", name, "note", f"is not installed ({purpose}): pip install '{needed}'")
 
 
 def _look_at_machine(cfg: Config) -> Iterator[Finding]:
@@ -115,13 +102,8 @@ def _look_at_machine(cfg: Config) -> Iterator[Finding]:
     from mcp_grpo.plan import plan_run
 
     machine = Machine.here()
-    yield Finding(
-        "machine",
-        "devices",
-        "ok",
-        ", ".join(machine.devices)
-        + (f", {machine.gpus} GPUs" if machine.gpus else f", {os.cpu_count()} processor cores"),
-    )
+    number = f"{machine.gpus} GPUs" if machine.gpus else f"{os.cpu_count()} processor cores"
+    yield Finding("machine", "devices", "ok", ", ".join([*machine.devices, number]))
     try:
         plan = plan_run(cfg, machine)
         yield Finding("machine", f"mode {cfg.mode}", "ok", "; ".join([f"{plan.dtype} on {plan.device}", *plan.notes]))
@@ -138,23 +120,17 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
 
     machine, name = Machine.here(), f"mode {cfg.mode}"
     if not cfg.rollout.max_tokens or not cfg.rollout.max_new_tokens:
-        yield Finding(
-            "memory",
-            name,
-            "note",
-            (
-                "the length of an episode is determined from the tasks when a run starts; to predict the memory here, "
-                "set a length: --set rollout.max_tokens=2048,rollout.max_new_tokens=256"
-            ),
+        text = (
+            "the length of an episode is determined from the tasks when a run starts; to predict the memory here, "
+            "set a length: --set rollout.max_tokens=2048,rollout.max_new_tokens=256"
         )
+        yield Finding("memory", name, "note", text)
         return
     try:
         plan = plan_run(cfg, machine)
     except UserError:
-        plan, machine = (
-            None,
-            Machine(("cuda", "cpu"), 1, True, frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"})),
-        )
+        packages = frozenset({"peft", "bitsandbytes", "vllm", "deepspeed"})
+        plan, machine = None, Machine(("cuda", "cpu"), 1, True, packages)
     try:
         needed = predict_memory(cfg, plan or plan_run(cfg, machine), machine)
         if not machine.memory:
@@ -175,12 +151,8 @@ def _look_at_memory(cfg: Config) -> Iterator[Finding]:
 def _look_at_keys() -> Iterator[Finding]:
     "Check which keys are set; show only their names."
     for name, purpose in _KEYS.items():
-        yield Finding(
-            "keys",
-            name,
-            "ok" if os.environ.get(name) else "note",
-            "is set" if os.environ.get(name) else f"is not set; needed for: {purpose}",
-        )
+        state, text = ("ok", "is set") if os.environ.get(name) else ("note", f"is not set; needed for: {purpose}")
+        yield Finding("keys", name, state, text)
 
 # %% ../nbs/10_run/02_doctor.ipynb #a5be8c42
 def _look_at_data(cfg: Config) -> Iterator[Finding]:
@@ -192,12 +164,8 @@ def _look_at_data(cfg: Config) -> Iterator[Finding]:
     for name in ("train", "heldout"):
         path = getattr(cfg.data, name)
         try:
-            yield Finding(
-                "data",
-                f"data.{name}",
-                "ok",
-                f"{len(read_tasks(find_path(path, 'task file'), cfg.data.server_names))} tasks in {path}",
-            )
+            number = len(read_tasks(find_path(path, "task file"), cfg.data.server_names))
+            yield Finding("data", f"data.{name}", "ok", f"{number} tasks in {path}")
         except (ConfigError, TaskError) as error:
             yield Finding("data", f"data.{name}", "mend", str(error))
 
@@ -237,11 +205,8 @@ async def _prove_change(
         at_first, before, again = await make(concurrent, looks), await make(writer, looks), await make(writer, looks)
         await make(writer, changes)
         after = await make(writer, looks)
-        telling = [
-            i
-            for i in range(len(looks))
-            if at_first[i] == before[i] == again[i] != after[i] and not after[i].startswith("fault: ")
-        ]
+        steady = [i for i in range(len(looks)) if at_first[i] == before[i] == again[i]]
+        telling = [i for i in steady if after[i] != before[i] and not after[i].startswith("fault: ")]
         if not telling:
             return None
         at_once = await make(concurrent, looks)
@@ -250,32 +215,25 @@ async def _prove_change(
         found = [at_once, *[await make(lease, looks) for lease in later]]
     finally:
         await together(Lease.release, later)
-    proof, change = (
-        partial(Proof, name, pool.specs[name].isolation),
-        f"what {changes[-1][0]} changes, as {looks[telling[0]][0]} shows it,",
-    )
+    declared, change = pool.specs[name].isolation, f"what {changes[-1][0]} changes, as {looks[telling[0]][0]} shows it,"
     seen = [any(results[i] != before[i] for i in telling) for results in found]
     if any(seen):
-        return proof(
-            "shared", f"{change} was seen by an episode that {'ran at the same time' if seen[0] else 'came later'}."
-        )
-    return proof(
-        pool.specs[name].isolation,
-        f"{change} was seen by its own episode, but neither by a concurrent one nor by {len(later)} later ones.",
-    )
+        by = f"by an episode that {'ran at the same time' if seen[0] else 'came later'}."
+        return Proof(name, declared, "shared", f"{change} was seen {by}")
+    by = f"by its own episode, but neither by a concurrent one nor by {len(later)} later ones."
+    return Proof(name, declared, declared, f"{change} was seen {by}")
 
 
 async def _prove_by_exploring(
     pool: Pool,  # open on this event loop
     name: str,  # a server whose episodes have a state of their own
-    seconds: float = 60,  # limit for exploring and for the tests together
-    attempts: int = 4,  # attempts per tool that changes something
+    seconds: float,  # limit for exploring and for the tests together
 ) -> Proof | None:  # None if no call shows a change
     "Explore a server, and test its isolation with the calls that are found."
     probe = Probe(pool, [name])
     with anyio.move_on_after(seconds):
         await probe.read(seconds / 2)
-        for tool in sorted(probe.changing[name]) * attempts:
+        for tool in sorted(probe.changing[name]) * 4:  # four attempts per tool
             params = whole_arguments(probe.change_values(name, probe.tools[name][tool], probe.identifiers()))
             looks = [(look.tool, look.params) for look in probe.looks(name, params)]
             if proof := await _prove_change(pool, name, [(tool, params)], looks):
@@ -295,32 +253,16 @@ async def _look_at_server(
             tools = lease.tools(name)
     except SessionError as error:
         said = pool.error_output(name).strip().splitlines()
-        return [
-            Finding(
-                "servers",
-                name,
-                "mend",
-                f"cannot be reached: {error}" + (f" It wrote: {said[-1][:200]}" if said else ""),
-            )
-        ]
+        wrote = f" It wrote: {said[-1][:200]}" if said else ""
+        return [Finding("servers", name, "mend", f"cannot be reached: {error}{wrote}")]
     shown = ", ".join(list(tools)[:6]) + (f" and {len(tools) - 6} more" if len(tools) > 6 else "")
     found = [Finding("servers", name, "ok", f"{len(tools)} tools after {time.monotonic() - started:.1f} s: {shown}")]
-    isolation = pool.specs[name].isolation
-    if isolation == "shared":
-        return [
-            *found,
-            Finding("servers", f"{name}, isolation", "note", "is declared to be shared: no episode may change it"),
-        ]
+    isolation = partial(Finding, "servers", f"{name}, isolation")
+    if pool.specs[name].isolation == "shared":
+        return [*found, isolation("note", "is declared to be shared: no episode may change it")]
     if not pool.specs[name].own_state:
-        return [
-            *found,
-            Finding(
-                "servers",
-                f"{name}, isolation",
-                "note",
-                "its isolation is not declared, so it was not measured: a measurement calls every tool",
-            ),
-        ]
+        why = "its isolation is not declared, so it was not measured: a measurement calls every tool"
+        return [*found, isolation("note", why)]
     proof = None
     try:
         with anyio.move_on_after(seconds):
@@ -328,20 +270,12 @@ async def _look_at_server(
         if proof and proof.level == "unproved" and pool.tape is None and pool.room([name]) >= 2:
             proof = await _prove_by_exploring(pool, name, seconds) or proof
     except SessionError as error:
-        return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured: {error}")]
+        return [*found, isolation("note", f"could not be measured: {error}")]
     if proof is None:
-        return [*found, Finding("servers", f"{name}, isolation", "note", f"could not be measured in {seconds:.0f} s")]
+        return [*found, isolation("note", f"could not be measured in {seconds:.0f} s")]
     state = "ok" if proof.held else "mend" if proof.level == "shared" else "note"
     advice = " Give each process a {workdir}, or declare the server shared." if state == "mend" else ""
-    return [
-        *found,
-        Finding(
-            "servers",
-            f"{name}, isolation",
-            state,
-            f"declared {proof.declared}, measured {proof.level}: {proof.evidence}{advice}",
-        ),
-    ]
+    return [*found, isolation(state, f"declared {proof.declared}, measured {proof.level}: {proof.evidence}{advice}")]
 
 
 def _look_at_servers(cfg: Config, root: Path) -> Iterator[Finding]:
@@ -371,9 +305,8 @@ def _look_at_sandbox() -> Iterator[Finding]:
     try:
         yield Finding("sandbox", "code execution", "ok", f"its self-test holds: {run_sync(opened)}")
     except (SandboxError, OSError, RuntimeError) as error:
-        yield Finding(
-            "sandbox", "code execution", "note", f"there is no sandbox, so the server python does not start: {error}"
-        )
+        text = f"there is no sandbox, so the server python does not start: {error}"
+        yield Finding("sandbox", "code execution", "note", text)
 
 
 def examine(
@@ -383,13 +316,8 @@ def examine(
 ) -> list[Finding]:
     "Run all checks, and return their findings."
     folder = Path(folder)
-    found = [
-        *_look_at_packages(),
-        *_look_at_keys(),
-        *_look_at_disk(folder),
-        *_look_at_machine(cfg),
-        *_look_at_memory(cfg),
-    ]
+    found = [*_look_at_packages(), *_look_at_keys(), *_look_at_disk(folder)]
+    found += [*_look_at_machine(cfg), *_look_at_memory(cfg)]
     servers = _look_at_client_files() if find_files else _look_at_servers(cfg, folder.parent)
     return found + [*_look_at_data(cfg), *servers, *_look_at_sandbox()]
 

@@ -170,12 +170,10 @@ def check_algorithm(
     exist; needs no model."""
     open_terms(cfg.reward)
     open_judges(cfg.reward)
-    for key, chosen, known in (
-        ("train.advantage", cfg.train.advantage.name, ["auto", *ADVANTAGES]),
-        ("train.loss", cfg.train.loss, LOSSES),
-    ):
+    advantage, loss = cfg.train.advantage.name, cfg.train.loss
+    for key, chosen, known in (("advantage", advantage, ["auto", *ADVANTAGES]), ("loss", loss, LOSSES)):
         if chosen not in known:
-            raise ConfigError(f"{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
+            raise ConfigError(f"train.{key}: {chosen!r} is not one of {', '.join(known)}{nearest(chosen, known)}")
     try:
         find_loss(cfg.train.loss, dual=cfg.train.clip.dual)
     except ValueError as e:

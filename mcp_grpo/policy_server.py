@@ -18,6 +18,9 @@ from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
 
 from .config import explain
 from .env.action import Action, Call
@@ -149,10 +152,6 @@ class _Reply:
     finish: str  # stop | length | tool_calls
     used: dict[str, int]  # tokens
 
-    def tool_calls(self, number: int) -> list[dict]:
-        "Return the calls in the API's form, with ids that no other reply has."
-        return calls_as_messages(self.calls, number)
-
 
 def _read_reply(chat: Chat, ids: list[int], finish: str, prompt: int) -> _Reply:
     "Read a sampled turn."
@@ -174,29 +173,18 @@ class PolicyServer:
         name: str,  # the model's name for clients
         most: int,  # context length of the model, in tokens
     ):
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-
         self.engine, self.chat, self.sampling, self.name, self.most = engine, chat, sampling, name, most
         self.conversations, self.numbers, self.started = Conversations(chat), itertools.count(1), int(time.time())
-        self.app = Starlette(
-            routes=[
-                Route("/v1/models", self.models),
-                Route("/v1/chat/completions", self.complete, methods=["POST"]),
-            ]
-        )
+        routes = Route("/v1/models", self.models), Route("/v1/chat/completions", self.complete, methods=["POST"])
+        self.app = Starlette(routes=routes)
 
     async def models(self, request) -> Any:
         "List the one model."
-        from starlette.responses import JSONResponse
-
         model = {"id": self.name, "object": "model", "created": self.started, "owned_by": "mcp_grpo"}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def complete(self, request) -> Any:
         "Answer a request, or refuse it with one sentence."
-        from starlette.responses import JSONResponse, StreamingResponse
-
         try:
             asked = self._read(await request.body())
             number, reply = await self._reply(asked)
@@ -209,7 +197,7 @@ class PolicyServer:
             return StreamingResponse(self._stream(number, reply, usage), media_type="text/event-stream")
         message = {"role": "assistant", "content": reply.text if reply.text or not reply.calls else None}
         if reply.calls:
-            message["tool_calls"] = reply.tool_calls(number)
+            message["tool_calls"] = calls_as_messages(reply.calls, number)
         choice = {"index": 0, "message": message, "finish_reason": reply.finish, "logprobs": None}
         return JSONResponse(self._envelope(number, "chat.completion") | {"choices": [choice], "usage": reply.used})
 
@@ -270,12 +258,8 @@ class PolicyServer:
         return number, reply
 
     def _envelope(self, number: int, kind: str) -> dict:
-        return {
-            "id": f"chatcmpl-{self.started}-{number}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": self.name,
-        }
+        id = f"chatcmpl-{self.started}-{number}"
+        return {"id": id, "object": kind, "created": int(time.time()), "model": self.name}
 
     async def _stream(self, number: int, reply: _Reply, usage: bool) -> AsyncIterator[str]:
         """Yield a reply as server-sent events. A turn is parsed as a whole, so that its text arrives as one event and
@@ -288,7 +272,7 @@ class PolicyServer:
         yield event({"role": "assistant", "content": ""})
         if reply.text:
             yield event({"content": reply.text})
-        for i, call in enumerate(reply.tool_calls(number)):
+        for i, call in enumerate(calls_as_messages(reply.calls, number)):
             yield event({"tool_calls": [{"index": i} | call]})
         yield event({}, reply.finish)
         if usage:

@@ -22,15 +22,15 @@ from .run import Run
 class PeakMemory:
     "The largest memory of this process, and what torch held of a GPU, while the block runs."
 
-    def __init__(self, every: float = 0.01):  # seconds between two looks
-        self.every, self.peak, self.gpu = every, 0, 0  # bytes
+    def __init__(self):
+        self.peak, self.gpu = 0, 0  # bytes
         self._process, self._end = psutil.Process(), threading.Event()
 
     def _look(self) -> None:
-        "Read the memory until the block ends, and once more then."
+        "Read the memory a hundred times a second until the block ends, and once more then."
         ended = False
         while not ended:
-            ended = self._end.wait(self.every)
+            ended = self._end.wait(0.01)
             self.peak = max(self.peak, self._process.memory_info().rss)
 
     def __enter__(self) -> "PeakMemory":
@@ -95,13 +95,13 @@ class Profile:
         return Picture(figure)
 
 # %% ../nbs/10_run/06_profile.ipynb #d0f1a00a
-def _operators(found: Any, most: int = 12) -> Table:  # `found`: a torch.profiler.profile that has ended
-    "Tabulate the operators that take most time."
+def _operators(found: Any) -> Table:  # `found`: a torch.profiler.profile that has ended
+    "Tabulate the twelve operators that take most time."
     averages = found.key_averages()
     on_gpu = any(event.self_device_time_total for event in averages)
     spent = lambda event: event.self_device_time_total if on_gpu else event.self_cpu_time_total  # microseconds
     whole = sum(map(spent, averages)) or 1
-    first = sorted(averages, key=spent, reverse=True)[:most]
+    first = sorted(averages, key=spent, reverse=True)[:12]
     rows = [[e.key[:60], e.count, f"{spent(e) / 1e6:.2f}", f"{spent(e) / whole:.0%}"] for e in first]
     return Table([f"operator on the {'GPU' if on_gpu else 'processor'}", "calls", "seconds", "share"], rows)
 

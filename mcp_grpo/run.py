@@ -20,12 +20,12 @@ from .config import Config, ConfigError, dotted_fields, find_path, load_dotenv, 
 from .env.offer import complete_tasks_sync
 from .env.preflight import preflight
 from .observe.evaluate import Evaluation, evaluate, harm_done, make_units
-from .observe.track import RunLog, configure_run, open_trackers, read_lines, run_overrides, versions
+from .observe.track import RunLog, configure_run, open_trackers, run_overrides, versions
 from .observe.model_card import write_model_card
 from .observe.report import Report
 from .observe.view import EPISODES, LivePlot, is_interactive, never_succeeded
 from .observe.viewer import Page, Viewer
-from .rollout.trajectory import Trajectory
+from .rollout.trajectory import read_trajectories
 from .task import Task, read_tasks
 
 # %% ../nbs/10_run/01_run.ipynb #07a9e765
@@ -88,27 +88,23 @@ class Run:
     @cached_property
     def tasks(self) -> dict[str, list[Task]]:
         "Read the tasks of the files train and heldout."
-        files = {"train": self.cfg.data.train, "heldout": self.cfg.data.heldout}
-        found = {
-            name: read_tasks(find_path(file, "task file"), self.cfg.data.server_names) for name, file in files.items()
-        }
-        self.data = {name: {"file": file, "tasks": len(found[name])} for name, file in files.items()}
+        found, self.data = {}, {}
+        for name, file in (("train", self.cfg.data.train), ("heldout", self.cfg.data.heldout)):
+            found[name] = read_tasks(find_path(file, "task file"), self.cfg.data.server_names)
+            self.data[name] = {"file": file, "tasks": len(found[name])}
         return found
 
     def check(self) -> "Run":
         "Run all checks, before a model is loaded; a second call does nothing. Raises a `UserError`."
         if self.checked:
             return self
-        cfg = self.cfg
-        self.say(
-            f"{len(self.tasks['train'])} tasks to learn from ({cfg.data.train}), {len(self.tasks['heldout'])} "
-            f"held out ({cfg.data.heldout})"
-        )
-        for name in self.tasks:
-            self.tasks[name] = complete_tasks_sync(
-                self.tasks[name], self.pool, self.data[name]["file"], cfg.data.server_names
-            )
-        checked = preflight(cfg, self.pool, self.tasks["train"], self.tasks["heldout"])
+        cfg, tasks = self.cfg, self.tasks
+        learnt = f"{len(tasks['train'])} tasks to learn from ({cfg.data.train})"
+        self.first_line = f"{learnt}, {len(tasks['heldout'])} held out ({cfg.data.heldout})"
+        self.say(self.first_line)
+        for name in tasks:
+            tasks[name] = complete_tasks_sync(tasks[name], self.pool, self.data[name]["file"], cfg.data.server_names)
+        checked = preflight(cfg, self.pool, tasks["train"], tasks["heldout"])
         cfg.servers.pins = checked.digests  # saved in config.yaml: starting this run approves these tool lists
         self.say(str(checked))
 
@@ -121,10 +117,10 @@ class Run:
 
         check_algorithm(cfg)
         self.plan = plan_run(cfg)
-        cfg.train.steps = count_steps(cfg.train, self.tasks["train"])
+        cfg.train.steps = count_steps(cfg.train, tasks["train"])
         self.steps_before = check_resumable(self.folder / "checkpoints", cfg) if self.resumed else 0
         self.chat = open_chat(cfg, check_model(cfg))
-        every = self.tasks["train"] + self.tasks["heldout"]
+        every = tasks["train"] + tasks["heldout"]
         settle_room(cfg, every, self.pool, self.chat)
         if changed := settle_memory(cfg, self.plan):
             self.say(changed)
@@ -162,24 +158,14 @@ class Run:
         log.trackers = open_trackers(self.report_to, cfg, self.folder)
         if log.trackers:
             log.line(f"tracked in {', '.join(tracker.name for tracker in log.trackers)}")
-        log.write(
-            "training.log",
-            [
-                (
-                    f"{self.data['train']['tasks']} tasks to learn from ({cfg.data.train}), "
-                    f"{self.data['heldout']['tasks']} held out ({cfg.data.heldout})"
-                )
-            ],
-        )  # already reported by `check`
+        log.write("training.log", [self.first_line])  # `check` has shown it already
         instructions = self.pool.instructions()
         for text in dict.fromkeys(instructions.values()):
             log.line(f"{', '.join(server for server in instructions if instructions[server] == text)}: {text[:300]}")
-        log.line(
-            f"{cfg.run}: {self.policy.name}, {self.policy.count() / 1e6:.2f} M parameters, {cfg.train.steps} steps"
-        )
-        for note in (*self.plan.notes, engine.note):
-            if note:
-                log.line(note)
+        size = f"{self.policy.count() / 1e6:.2f} M parameters"
+        log.line(f"{cfg.run}: {self.policy.name}, {size}, {cfg.train.steps} steps")
+        for note in filter(None, (*self.plan.notes, engine.note)):
+            log.line(note)
         return log
 
     @property
@@ -214,7 +200,7 @@ class Run:
     def known(self, when: str) -> Evaluation | None:
         "Return the evaluation of a stage, read from the run's folder after a resume; None if the stage has none."
         if when not in self.measured and self.resumed and (path := self.folder / EPISODES[when]).is_file():
-            self.measured[when] = Evaluation(make_units([Trajectory.model_validate(line) for line in read_lines(path)]))
+            self.measured[when] = Evaluation(make_units(read_trajectories(path)))
         return self.measured.get(when)
 
     def warm_start(self) -> None:
@@ -227,12 +213,11 @@ class Run:
             return
         if not self.known("before"):
             self.evaluate()
-        log, began = self.log, time.perf_counter()
+        log, tasks, began = self.log, self.tasks["train"], time.perf_counter()
         if not (self.resumed and load_warm_start(self.cfg, self.policy, self.folder)):
-            log.line(
-                str(warm_start(self.cfg, self.policy, self.pool, self.chat, self.tasks["train"], self.folder, log.line))
-            )
-        publish_to(self.engine, self.policy, self.chat, self.tasks["train"])
+            found = warm_start(self.cfg, self.policy, self.pool, self.chat, tasks, self.folder, log.line)
+            log.line(str(found))
+        publish_to(self.engine, self.policy, self.chat, tasks)
         self.warm_seconds = time.perf_counter() - began
 
     def _look_for_spread(self) -> None:
@@ -314,10 +299,9 @@ class Run:
         """Log the change in success, write result.json, and return the report of the run's folder. Evaluate the
         held-out tasks again if steps were made since their last evaluation."""
         log, heldout = self.log, self.checked.heldout
-        before, warmed = (
-            self.known("before") or self.evaluate(),
-            self.known("warmstart") or (self.evaluate() if self.warm_seconds and not self.steps_done else None),
-        )
+        before, warmed = self.known("before") or self.evaluate(), self.known("warmstart")
+        if not warmed and self.warm_seconds and not self.steps_done:
+            warmed = self.evaluate()
         if self.steps_done:
             after = self.measured.get("after") or self.evaluate()
         else:
@@ -334,28 +318,22 @@ class Run:
                 log.line(f"change, {name}: {new.compare(old)}")
         if warmed and (harm := harm_done(warmed.of(source=heldout["heldout"]), after.of(source=heldout["heldout"]))):
             log.line(harm)
-        self._write_result(sets, warmed, after)
+        self._write_result(sets, warmed)
         if (self.folder / "model").is_dir():
             write_model_card(self.folder)
         return Report(self.folder)
 
-    def _write_result(
-        self, sets: list[tuple[str, Evaluation, Evaluation]], warmed: Evaluation | None, after: Evaluation
-    ) -> None:
+    def _write_result(self, sets: list[tuple[str, Evaluation, Evaluation]], warmed: Evaluation | None) -> None:
         "Write result.json."
-        cfg, heldout, wall = self.cfg, self.checked.heldout, time.perf_counter() - self.started
-        warm = (
-            {
+        cfg, wall, warm = self.cfg, time.perf_counter() - self.started, None
+        if warmed:
+            parts = {name: warmed.of(source=source) for name, source in self.checked.heldout.items()}
+            warm = {
                 "steps": cfg.train.warmstart.steps,
                 "wall_s": round(self.warm_seconds, 1),
-                **{name: warmed.of(source=source).summary() for name, source in heldout.items()},
-                "difference": {
-                    name: after.of(source=source).compare(warmed.of(source=source)) for name, source in heldout.items()
-                },
+                **{name: part.summary() for name, part in parts.items()},
+                "difference": {name: new.compare(parts[name]) for name, _, new in sets},
             }
-            if warmed
-            else None
-        )
         self.log.result(
             {
                 "mode": cfg.mode,

@@ -26,7 +26,7 @@ REWARDS = ((1.0, 0.0, 0.3, 0.8), (0.5, 0.5, 0.5, 0.5), (0.0, 0.0, 1.0, 0.0))  # 
 def the_standard_deviation_of_a_sample(monkeypatch):
     "TRL divides by the standard deviation with n - 1 in the denominator, `grpo` by the one with n."
 
-    def sample(rewards, cfg):
+    def sample(rewards):
         return grpo(rewards) * ((len(rewards) - 1) / len(rewards)) ** 0.5
 
     monkeypatch.setitem(ADVANTAGES, "grpo", _by_episode(sample))

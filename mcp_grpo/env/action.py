@@ -44,9 +44,7 @@ def final_answer(values: Iterable) -> Action:
     return Action(answer="; ".join(map(str, values)))
 
 # %% ../../nbs/04_env/00_action.ipynb #4a773d00
-def tool_prompt(
-    offered: list[OfferedTool],
-) -> str:  # one line per tool
+def tool_prompt(offered: list[OfferedTool]) -> str:  # one line per tool
     "Return the compact tool list of a system prompt: `name(argument,argument): description`."
     return "\n".join(f"{tool.name}({','.join(tool.arguments)}): {tool.description}" for tool in offered)
 

@@ -135,26 +135,11 @@ def same_answer(
 
 # %% ../../nbs/04_env/01_answers.ipynb #e955a6a7
 MAX_STATEMENT = 1000  # maximum length of a statement, in characters; `_states` rejects a longer text
-_MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
+_MONTHS = "january february march april may june july august september october november december".split()
 _month = "|".join(f"{month}|{month[:3]}" for month in _MONTHS)
 _day, _year = "([0-9]{1,2})(?:st|nd|rd|th)?", "((?:19|20)[0-9]{2})"
-_start, _end = (
-    r"(?<![^\W_])(?<![.,+\-–−/])",
-    r"(?![^\W_])(?![.,/\-–][0-9])",
-)  # a number or date must not be a piece of something longer
+# a number or date must not be a piece of something longer
+_start, _end = r"(?<![^\W_])(?<![.,+\-–−/])", r"(?![^\W_])(?![.,/\-–][0-9])"
 _PARTS = {
     "value": re.compile("[\ue000-\uf8ff]"),  # the mark that stands for a wanted name
     "date": re.compile(
@@ -221,14 +206,8 @@ HEDGES = frozenset(
     "rather other another guess think believe "
     "estimate suppose opposite fake random lie joke anything".split()
 )
-_HEDGING_PAIRS = {
-    ("close", "to"),
-    ("close", "by"),
-    ("closing", "in"),
-    ("up", "to"),
-    ("at", "most"),
-    ("at", "least"),
-}  # two words that weaken a statement together, though each is harmless alone
+# two words that weaken a statement together, though each is harmless alone
+_HEDGING_PAIRS = {("close", "to"), ("close", "by"), ("closing", "in"), ("up", "to"), ("at", "most"), ("at", "least")}
 _ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these words is a question
 
 # %% ../../nbs/04_env/01_answers.ipynb #f13b4514
@@ -395,18 +374,6 @@ DECLINES = (
 )
 
 
-def _texts(value: Any) -> list[str]:
-    "Return all strings in a JSON value, except keys of objects."
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, list):
-        return [value] if isinstance(value, str) else []
-    texts = []
-    for part in value:
-        texts += _texts(part)
-    return texts
-
-
 @functools.lru_cache(maxsize=4096)
 def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
     "Return whether a question contains one of the values."
@@ -423,7 +390,8 @@ def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
         for step in task.tool_sequence
         if not task.changes_state(step["server"], step["tool"]) and "shows" not in step
     ]
-    return _context((task.question, *_texts(looked_up)), words, names)
+    texts = (leaf for leaf in leaves(looked_up) if isinstance(leaf, str))
+    return _context((task.question, *texts), words, names)
 
 
 def gives(

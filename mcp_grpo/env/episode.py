@@ -69,9 +69,8 @@ def _in_shown_names(text: str, tool: OfferedTool) -> str:
 def state_text(result: ToolResult) -> str:
     """Return the state from a reading tool's result. If the tool returned a list, return it as JSON, since the content
     has a separate block for each item."""
-    items = (
-        result.structured.get("result") if isinstance(result.structured, dict) and len(result.structured) == 1 else None
-    )
+    held = result.structured
+    items = held.get("result") if isinstance(held, dict) and len(held) == 1 else None
     return json.dumps(items, ensure_ascii=False) if isinstance(items, list) else result.content
 
 
@@ -110,10 +109,10 @@ class Episode:
         except SessionError as e:
             if e.final:
                 raise
-            self.abort(f"{e.fault}: {e}")
-        if self._lease is not None and not self.task.tools:
+            return self.abort(f"{e.fault}: {e}")
+        if not self.task.tools:
             self.task = offer_tools(self.task, {server: self._lease.tools(server) for server in self._lease.servers})
-        if self._lease is not None and self.task.success["kind"] == "state":
+        if self.task.success["kind"] == "state":
             self.record.state_before = await self._read_state(self._lease)
 
     async def step(
@@ -151,7 +150,10 @@ class Episode:
                     self.record.state = await self._read_state(self._lease)
                     self.record.state_refused = self.record.state is None and not self.record.fault
             finally:
-                await self._release()
+                lease, self._lease = self._lease, None
+                if lease is not None:
+                    with anyio.CancelScope(shield=True):
+                        await lease.release()
             self._outcome = self._score()
         return self._outcome
 
@@ -199,15 +201,8 @@ class Episode:
             return ToolEvent(turn, call.name, "", "", call.arguments, found, is_error=True)
         server, tool, arguments = found
         if self._out_of_order(call.name):
-            return ToolEvent(
-                turn,
-                call.name,
-                server,
-                tool,
-                arguments,
-                f"{call.name} is out of order at the moment; try again",
-                is_error=True,
-            )
+            refusal = f"{call.name} is out of order at the moment; try again"
+            return ToolEvent(turn, call.name, server, tool, arguments, refusal, is_error=True)
         if not call.typed and tool in lease.tools(server):
             arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
         result = await self._ask(lease, server, tool, arguments)
@@ -240,14 +235,6 @@ class Episode:
             return None if result.is_error else state_text(result)
         self.end, self.record.fault = "aborted", f"{result.fault}: the state check: {result.content[:200]}"
         return None
-
-    async def _release(self) -> None:
-        "Give the lease back once, even during a cancellation."
-        lease, self._lease = self._lease, None
-        if lease is None:
-            return
-        with anyio.CancelScope(shield=True):
-            await lease.release()
 
     def _score(self) -> Outcome:
         "Score the record and return the outcome."

@@ -25,10 +25,7 @@ from ..task import Task
 _MAX_RESULT = 600  # most characters of a tool's result that a judge reads
 
 
-def transcript(
-    task: Task,
-    outcome: Outcome,
-) -> str:
+def transcript(task: Task, outcome: Outcome) -> str:
     "Return the text of an episode that a judge reads."
     lines = [f"Question: {task.question}"]
     for event in outcome.events:
@@ -85,12 +82,9 @@ _JUDGE = (
 
 def _criteria_of(task: Task) -> dict[str, float]:
     "Return the criteria of a task's rubric, with weights that add up to 1."
-    given = task.judge_rubric.get("weights", {})
-    found = (
-        {name: float(weight) for name, weight in given.items() if isinstance(weight, (int, float)) and weight > 0}
-        if isinstance(given, dict)
-        else {}
-    )
+    given = task.judge_rubric.get("weights")
+    pairs = given.items() if isinstance(given, dict) else ()
+    found = {name: float(weight) for name, weight in pairs if isinstance(weight, (int, float)) and weight > 0}
     found = found or {"quality": 1.0}
     return {name: weight / sum(found.values()) for name, weight in found.items()}
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mcp_types
@@ -21,7 +22,9 @@ from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
 from ..config import nearest
 from .action import ARGUMENT_ALIASES, with_texts
+from .answers import leaves
 from .references import References, has_references
+from .state import objects_in
 from ..files import read_json
 from ..task import OfferedTool, Task, TaskError
 
@@ -226,11 +229,7 @@ async def complete_tasks(
 # %% ../../nbs/04_env/05_offer.ipynb #eeed87ab
 def complete_tasks_sync(*args, **kwargs) -> list[Task]:
     "Complete the tasks of a file, for a pool that was opened with `open()`."
-
-    async def run():
-        return await complete_tasks(*args, **kwargs)
-
-    return run_sync(run)
+    return run_sync(partial(complete_tasks, *args, **kwargs))
 
 # %% ../../nbs/04_env/05_offer.ipynb #49f86f68
 _WORD = re.compile(r"[^\W_]+")
@@ -252,18 +251,9 @@ def with_words(
 
 def _words_in(value: Any) -> Iterator[str]:
     "Yield the words of all strings in a JSON value, except keys of objects."
-    if isinstance(value, str):
-        yield from _WORD.findall(value)
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _words_in(part)
-
-
-def _keys_in(value: Any) -> Iterator[str]:
-    "Yield the keys of all objects in a JSON value."
-    if isinstance(value, dict):
-        yield from value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _keys_in(part)
+    for leaf in leaves(value):
+        if isinstance(leaf, str):
+            yield from _WORD.findall(leaf)
 
 
 def _pseudonym(word: str, rng: random.Random) -> str:
@@ -296,9 +286,8 @@ def names_in_result(
         value = read_json(content)
     except ValueError:
         return {word for word in _WORD.findall(content) if _looks_like_a_name(word) and re.search("[0-9]", word)}
-    return {word for word in _words_in(value) if _looks_like_a_name(word)} - set(
-        _WORD.findall(" ".join(_keys_in(value)))
-    )
+    keys = {word for part in objects_in(value) for key in part for word in _WORD.findall(key)}
+    return {word for word in _words_in(value) if _looks_like_a_name(word)} - keys
 
 # %% ../../nbs/04_env/05_offer.ipynb #486e3f17
 def with_pseudonyms(
@@ -310,17 +299,9 @@ def with_pseudonyms(
     check = task.state_check or {}
     changed = {name: check[name] for name in ("params", "contains", "equals") if name in check}
     asked = set(_words_in([message["content"] for message in task.prompt]))
-    spoken_of = set(
-        _WORD.findall(
-            json.dumps(
-                [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools],
-                ensure_ascii=False,
-            )
-        )
-    )
-    otherwise = {
-        word.lower() for word in asked
-    }  # a name that the question spells with other capitals cannot be replaced there
+    listed = [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools]
+    spoken_of = set(_WORD.findall(json.dumps(listed, ensure_ascii=False)))
+    otherwise = {word.lower() for word in asked}  # a name that the question spells otherwise cannot be replaced there
     handed_on = {
         word
         for word in _words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])

@@ -89,19 +89,8 @@ def _check_training(cfg: Config, train_tasks: list[Task]) -> None:
         raise ConfigError("train.family_weight: every family has the weight 0, so there is nothing to learn from.")
 
 # %% ../../nbs/04_env/08_preflight.ipynb #7942f5a9
-_RESULT_FIELDS = (
-    "mode",
-    "model",
-    "data",
-    "seed",
-    "steps",
-    "wall_s",
-    "warmstart",
-    "difference",
-    "reward_curve",
-    "servers",
-    "versions",
-)  # fields of result.json besides the held-out sets
+# fields of result.json besides the held-out sets
+_RESULT_FIELDS = "mode model data seed steps wall_s warmstart difference reward_curve servers versions".split()
 
 
 def name_heldout_sets(
@@ -124,14 +113,6 @@ def name_heldout_sets(
     return dict(zip(names, sources))
 
 # %% ../../nbs/04_env/08_preflight.ipynb #08b21ed9
-def holds(
-    results: str,  # texts that tools returned
-    fact: object,  # the text or number to look for
-) -> bool:
-    "Return whether the results contain the fact, as text or as a number."
-    return str(fact) in results or shows(results, fact)
-
-
 def _playable(task: Task) -> bool:
     "Return whether the oracle can run a task. A task that asks for calls or for a change must list its calls."
     return bool(task.tool_sequence) or task.success["kind"] in ("answer", "unknown")
@@ -202,13 +183,12 @@ def solved(
 ) -> bool:
     "Return whether the task's own calls earned the reward 1 and returned its facts."
     results = " ".join(readable(event.content) for event in outcome.events if not event.is_error)
-    recorded = task.final_reference.get(
-        "facts"
-    )  # empty if the answer was computed (a count or a comparison), so that no result contains it
+    # empty if the answer was computed (a count or a comparison), so that no result contains it
+    recorded = task.final_reference.get("facts")
     facts = list(recorded.values()) if recorded is not None else task.success.get("values", [])
     if task.success["kind"] == "calls" or not task.tool_sequence:
         facts = []  # the facts come from elsewhere, or nothing was looked up
-    return outcome.reward == 1 and all(holds(results, fact) for fact in facts)
+    return outcome.reward == 1 and all(str(fact) in results or shows(results, fact) for fact in facts)
 
 
 def _check_outcome(
@@ -238,22 +218,23 @@ def _check_outcome(
     raise ConfigError(f"{path}, task {task.task_id}: its own tool calls do not give its answer{why}{call}{broke}")
 
 
+_AT_ONCE = 4  # number of concurrent episodes; low, since each may start a process
+
+
 def _play_some(
     pool: Pool,  # opened with `open()`
     tasks: list[Task],
     path: str,  # the tasks' file, for error messages
-    per_family: int = 2,  # most tasks to run per family
-    at_once: int = 4,  # number of concurrent episodes; low, since each may start a process
 ) -> int:  # number of tasks that were run
-    "Raise `ConfigError` unless some tasks of each family are solved by their own calls."
-    picked = _pick_tasks(list(filter(_playable, tasks)), per_family)
+    "Raise `ConfigError` unless up to two tasks of each family are solved by their own calls."
+    picked = _pick_tasks(list(filter(_playable, tasks)), 2)
     for task in picked:
         try:
             oracle_turns(task)
         except TaskError as error:
             raise ConfigError(f"{path}, task {task.task_id}: {error}") from None
-    for start in range(0, len(picked), at_once):
-        batch = picked[start : start + at_once]
+    for start in range(0, len(picked), _AT_ONCE):
+        batch = picked[start : start + _AT_ONCE]
         with _raised_in_tools() as raised:
             outcomes = play_all_sync("oracle", batch, pool)
         for task, outcome in zip(batch, outcomes):
@@ -280,14 +261,11 @@ class Failure:
                 f"-> {ended}: {' '.join(event.content.split())[:300]}"
             )
         check = self.task.state_check or {}
-        wanted = {
-            name: check[name] for name in ("path", "equals", "count", "contains", "function") if name in check
-        } or self.task.success.get("values")
+        conditions = ("path", "equals", "count", "contains", "function")
+        wanted = {name: check[name] for name in conditions if name in check} or self.task.success.get("values")
+        answered = f"; answered: {self.outcome.answer}" if self.outcome and not check else ""
         if wanted:
-            lines.append(
-                f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}"
-                + (f"; answered: {self.outcome.answer}" if self.outcome and not self.task.state_check else "")
-            )
+            lines.append(f"  wanted: {json.dumps(wanted, ensure_ascii=False)[:300]}{answered}")
         if self.state:
             lines.append(f"  the state at the end: {self.state}")
         if self.server_said:
@@ -298,36 +276,28 @@ class Failure:
 async def _play_and_read(
     task: Task,  # a complete task
     pool: Pool,  # open pool with the task's servers
-) -> tuple[Outcome, str]:  # the outcome; the state that its state check read at the end, empty without one
-    "Run a task with its own calls; return the outcome and the final state."
-    async with Episode(task, pool) as episode:
-        await play_turns(episode, Script(POLICIES["oracle"](task), task.prompt))
-    outcome = await episode.finish()
-    return outcome, " ".join(
-        (episode.record.state or ("the reading tool refuses" if episode.record.state_refused else "")).split()
-    )[:300]
+) -> tuple[Outcome | None, str, str]:  # outcome; final state, empty without a state check; why no call can be made
+    "Run a task with its own calls; return the outcome, and the state that its state check read at the end."
+    try:
+        async with Episode(task, pool) as episode:
+            await play_turns(episode, Script(POLICIES["oracle"](task), task.prompt))
+    except TaskError as error:
+        return None, "", f"{error}."
+    refused = "the reading tool refuses" if episode.record.state_refused else ""
+    return await episode.finish(), " ".join((episode.record.state or refused).split())[:300], ""
 
 # %% ../../nbs/04_env/08_preflight.ipynb #0ff5e835
 def check_all(
     pool: Pool,  # opened with `open()`
     tasks: list[Task],  # complete tasks
-    at_once: int = 4,  # number of concurrent episodes; low, since each may start a process
     progress: Callable[[int, int], None] | None = None,  # called with the numbers of tasks run and failed so far
 ) -> list[Failure]:  # in the tasks' order
     "Return a `Failure` for each task that its own calls do not solve; skip tasks that the oracle cannot run."
     failures, tasks = [], list(filter(_playable, tasks))
-
-    async def play_one(task: Task) -> tuple[Outcome | None, str, str]:
-        try:
-            outcome, state = await _play_and_read(task, pool)
-        except TaskError as error:
-            return None, "", f"{error}."
-        return outcome, state, ""
-
-    for start in range(0, len(tasks), at_once):
-        batch = tasks[start : start + at_once]
+    for start in range(0, len(tasks), _AT_ONCE):
+        batch = tasks[start : start + _AT_ONCE]
         with _raised_in_tools() as raised:
-            played = run_sync(together, play_one, batch)
+            played = run_sync(together, lambda task: _play_and_read(task, pool), batch)
         for task, (outcome, state, why) in zip(batch, played):
             if outcome and solved(task, outcome):
                 continue
@@ -344,7 +314,7 @@ def check_all(
             )
             failures.append(Failure(task, outcome, why, said, state))
         if progress:
-            progress(min(start + at_once, len(tasks)), len(failures))
+            progress(start + len(batch), len(failures))
     return failures
 
 # %% ../../nbs/04_env/08_preflight.ipynb #7297d6ba

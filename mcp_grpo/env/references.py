@@ -8,29 +8,16 @@ __all__ = ['has_references', 'References']
 # %% ../../nbs/04_env/04_references.ipynb #5c611a54
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ..client.session import ToolResult
-from .state import MISSING, follow
+from .state import MISSING, follow, objects_in
 from ..files import read_json
 from ..task import Task, TaskError
 
 # %% ../../nbs/04_env/04_references.ipynb #607872eb
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+|\[\w*\])*)\}")
 _function = re.compile(r"(first|last|safe_attr)\(([^,()]+)(?:,\s*[\"']?(\w+)[\"']?)?\)(.*)")
-
-
-def _values_named(value: Any, name: str) -> Iterator[Any]:
-    "Yield all values that a JSON value contains under this key, at any depth."
-    if isinstance(value, dict):
-        if name in value:
-            yield value[name]
-        for part in value.values():
-            yield from _values_named(part, name)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _values_named(part, name)
 
 
 def has_references(value: Any) -> bool:
@@ -65,7 +52,7 @@ class References:
             return follow(self.results.get(step[1], MISSING), rest)
         value = self.noted(head, seen) if head in self.notes and head not in seen else MISSING
         if value is MISSING:
-            found = [value for result in self.results.values() for value in _values_named(result, head)]
+            found = [part[head] for result in self.results.values() for part in objects_in(result) if head in part]
             value = found[0] if found and all(other == found[0] for other in found) else self.facts.get(head, MISSING)
         value = follow(value, rest) if rest else value
         return MISSING if value is None else value

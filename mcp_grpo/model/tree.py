@@ -49,14 +49,11 @@ class Stretch(NamedTuple):
 
 def _find_stretches(
     rows: list[list[int]],  # the fed tokens of each row
-) -> tuple[
-    list[Stretch], list[int]
-]:  # stretches, each followed by its descendants; the number of each row's last stretch
+) -> tuple[list[Stretch], list[int]]:  # stretches, each followed by its descendants; number of each row's last one
     "Divide rows into the stretches of a radix tree."
     stretches, last = [], [-1] * len(rows)
-    runs = [
-        (sorted(range(len(rows)), key=rows.__getitem__), 0, -1)
-    ]  # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
+    # a run of sorted rows; how many of their leading tokens have a stretch already; the last such stretch
+    runs = [(sorted(range(len(rows)), key=rows.__getitem__), 0, -1)]
     while runs:
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
@@ -90,15 +87,11 @@ class Chunk:
         real = torch.arange(self.width)[None] < torch.tensor(lengths)[:, None]
         self.slots = real.flatten().nonzero()[:, 0].to(device)
         self.seen, self.shared = seen.to(device), _up(len(seen))
-        self.bias, self._masks = self._bias(device), {}
-
-    def _bias(
-        self, device: torch.device | str
-    ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        "Build the causal mask within a stretch; it shows the ancestors and hides their padding."
         ancestors = torch.zeros(self.width, self.shared, device=device)
-        ancestors[:, len(self.seen) :] = float("-inf")
-        return torch.cat([ancestors, torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)], 1)
+        ancestors[:, len(seen) :] = float("-inf")  # padding
+        own = torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)
+        # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+        self.bias, self._masks = torch.cat([ancestors, own], 1), {}
 
     def mask(
         self,
@@ -145,22 +138,18 @@ class PrefixTree:
     ):
         rows = [fed_tokens(i, s) for i, s in zip(ids, sampled)]
         stretches, last = _find_stretches(rows)
-        by_parent = sorted(
-            range(len(stretches)), key=lambda n: (stretches[n].parent, stretches[n].begin - stretches[n].end)
-        )
-        self.chunks, flat, where, owner, start, seen = [], [], [], [], {}, {-1: torch.arange(0)}
+        sizes = [stretch.end - stretch.begin for stretch in stretches]
+        by_parent = sorted(range(len(stretches)), key=lambda n: (stretches[n].parent, -sizes[n]))
+        self.chunks, flat, where, owner, seen = [], [], [], [], {-1: torch.arange(0)}
         for parent, siblings in groupby(by_parent, key=lambda n: stretches[n].parent):
             siblings = list(siblings)
-            self.chunks += _make_chunks(
-                len(flat), [stretches[n].end - stretches[n].begin for n in siblings], seen[parent], device
-            )
+            self.chunks += _make_chunks(len(flat), [sizes[n] for n in siblings], seen[parent], device)
             for n in siblings:
                 row, begin, end, _ = stretches[n]
-                start[n] = len(flat)
-                seen[n] = torch.cat([seen[parent], torch.arange(len(flat), len(flat) + end - begin)])
+                seen[n] = torch.cat([seen[parent], torch.arange(len(flat), len(flat) + sizes[n])])
                 flat += rows[row][begin:end]
                 where += range(begin, end)
-                owner += [n] * (end - begin)
+                owner += [n] * sizes[n]
         self.places = [seen[n].tolist() for n in last]  # per row: where its tokens are in the flat row
         self.ids, self.position_ids = torch.tensor([flat], device=device), torch.tensor([where], device=device)
         reads = [places[i - 1] for places, s in zip(self.places, sampled) for i, x in enumerate(s) if x]
@@ -172,9 +161,8 @@ class PrefixTree:
                 until[parent] = max(until[parent], until[n])
         self._block_masks: dict[Window | None, BlockMask] = {}
         self.stretch = torch.tensor(owner, device=device)  # per token: the number of its stretch
-        self.until = torch.tensor(
-            [until[n] for n in owner], device=device
-        )  # per token: the number of the last descendant of its stretch, plus one
+        # per token: the number of the last descendant of its stretch, plus one
+        self.until = torch.tensor([until[n] for n in owner], device=device)
 
     def block_mask(
         self,
@@ -349,11 +337,10 @@ class _TreeAttention(torch.autograd.Function):
         with torch.autocast(g.device.type, enabled=False):
             for c, probs in zip(ctx.chunks, kept):
                 given = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c), _queries(g, c, k.shape[1])
-                g_q, g_k, g_v = (
-                    _blocks_backward(*given, c, *ctx.rule, wide)
-                    if probs is None
-                    else _probs_backward(*given, probs, ctx.rule[0])
-                )
+                if probs is None:
+                    g_q, g_k, g_v = _blocks_backward(*given, c, *ctx.rule, wide)
+                else:
+                    g_q, g_k, g_v = _probs_backward(*given, probs, ctx.rule[0])
                 grads[0][c.tokens] += _heads(g_q, c, q.shape[1])
                 _share(g_k, c, grads[1])
                 _share(g_v, c, grads[2])
@@ -405,11 +392,8 @@ def unsupported_tree(
     if reason := unsupported_attention(model):
         return reason
     config = model.config.get_text_config()
-    if any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules()):
-        return "dropout is on"
-    if model.training and getattr(config, "attention_dropout", 0):
-        return "dropout is on"
-    return ""
+    dropping = any(isinstance(m, nn.Dropout) and m.p and m.training for m in model.modules())
+    return "dropout is on" if dropping or model.training and getattr(config, "attention_dropout", 0) else ""
 
 # %% ../../nbs/06_model/05_tree.ipynb #0b347fe3
 def tree_hidden(

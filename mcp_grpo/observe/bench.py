@@ -85,9 +85,8 @@ class Benchmark:
     ) -> Table:
         "Write all rows and return them as a table; rows that were not measured this time come from the earlier file."
         measured = {row["id"] for row in self.rows}
-        earlier = (
-            json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []
-        )  # read only now, because another process may have written other rows in the meantime
+        # read only now, because another process may have written other rows in the meantime
+        earlier = json.loads(self.path.read_text())["rows"] if self.chosen and self.path.is_file() else []
         kept = [row for row in earlier if row["id"] not in measured]
         rows = sorted(self.rows + kept, key=lambda row: row["id"])
         device = device or f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import httpx2
@@ -99,6 +99,13 @@ class Change(NamedTuple):
         return f"{self.mean:+.1%} ({self.ci95[0]:+.1%} to {self.ci95[1]:+.1%})"
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #f59159d2
+def _with_parts(found: "Evaluation | Rounds", figures: Callable[[Any], dict]) -> dict:
+    "Return the figures of all tasks, and those per family and per number of calls."
+    by_family = {family: figures(part) for family, part in found.by_family().items()}
+    by_calls = {calls: figures(part) for calls, part in found.by_calls().items()}
+    return figures(found) | {"by_family": by_family} | ({"by_calls": by_calls} if by_calls else {})
+
+
 @dataclass
 class Evaluation:
     "The units of an evaluation, and the figures computed from them."
@@ -136,15 +143,18 @@ class Evaluation:
 
     def by_family(self) -> dict[str, "Evaluation"]:
         "Return one evaluation per family, in alphabetical order."
-        return {f: self.of(family=f) for f in sorted({u.family for u in self.units})}
+        return {family: self.of(family=family) for family in sorted({u.family for u in self.units})}
 
     def by_calls(self) -> dict[int, "Evaluation"]:
         "Return one evaluation per number of calls, for the tasks whose number is known."
         return {calls: self.of(calls=calls) for calls in sorted({u.calls for u in self.units} - {0})}
 
     def compare(self, before: "Evaluation") -> "Change":
-        "Compute the change of success since an earlier evaluation of the same tasks."
-        return paired_difference(before, self)
+        """Compute the change of success since an earlier evaluation of the same tasks, over the units whose outcome is
+        known in both; (nan, (-1, 1)) without any."""
+        old = {(u.source, u.key): u.success for u in before.known}
+        differences = [u.success - old[u.source, u.key] for u in self.known if (u.source, u.key) in old]
+        return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
 
     def summary(self) -> dict:
         "Return the figures for `result.json`."
@@ -152,12 +162,7 @@ class Evaluation:
         def figures(part: "Evaluation") -> dict:
             return {"success": part.success, "n": part.n, "ci95": list(part.ci95), "aborted": len(part.units) - part.n}
 
-        by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
-        return (
-            figures(self)
-            | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
-            | ({"by_calls": by_calls} if by_calls else {})
-        )
+        return _with_parts(self, figures)
 
     def __str__(self):
         low, high = self.ci95
@@ -176,23 +181,13 @@ def mean_interval(
     half = _Z * math.sqrt(((sum(x * x for x in differences) + 1) / m - middle**2) / m)
     return max(-1.0, middle - half), min(1.0, middle + half)
 
-
-def paired_difference(
-    before: Evaluation,
-    after: Evaluation,  # of the same tasks
-) -> Change:  # after - before
-    "Compute the change of success over the units whose outcome is known in both; (nan, (-1, 1)) without any."
-    old = {(u.source, u.key): u.success for u in before.known}
-    differences = [u.success - old[u.source, u.key] for u in after.known if (u.source, u.key) in old]
-    return Change(sum(differences) / len(differences) if differences else math.nan, mean_interval(differences))
-
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3cf66930
 def harm_done(
     before: Evaluation,  # of the policy before reinforcement
     after: Evaluation,  # of the same tasks
 ) -> str:  # one sentence; empty unless the whole interval lies below 0
     "Return a warning if reinforcement lowered success, with advice on what to change."
-    lost, (low, high) = paired_difference(before, after)
+    lost, (low, high) = after.compare(before)
     if high >= 0:
         return ""
     return (
@@ -207,6 +202,11 @@ class Rounds:
     "Several evaluations of the same tasks."
 
     rounds: list[Evaluation]
+
+    @property
+    def units(self) -> list[Unit]:
+        "Return the units of all rounds."
+        return [unit for found in self.rounds for unit in found.units]
 
     def counts(self) -> dict[tuple[str, str], tuple[int, int]]:
         "Count for each unit, (source, key), the rounds with a known outcome and the successes among them."
@@ -241,38 +241,20 @@ class Rounds:
 
     def among(self, names) -> "Rounds":
         "Return the part with these units, each (source, key)."
-        return Rounds(
-            [Evaluation([unit for unit in found.units if (unit.source, unit.key) in names]) for found in self.rounds]
-        )
+        return Rounds([Evaluation([u for u in found.units if (u.source, u.key) in names]) for found in self.rounds])
 
     def of(self, **wanted) -> "Rounds":
         "Return the part whose units have these values, as for an `Evaluation`."
         return Rounds([found.of(**wanted) for found in self.rounds])
 
-    def by_family(self) -> dict[str, "Rounds"]:
-        "Return the rounds of each family, in alphabetical order."
-        return {
-            family: self.of(family=family)
-            for family in sorted({unit.family for found in self.rounds for unit in found.units})
-        }
-
-    def by_calls(self) -> dict[int, "Rounds"]:
-        "Return the rounds per number of calls, for the tasks whose number is known."
-        return {
-            calls: self.of(calls=calls)
-            for calls in sorted({unit.calls for found in self.rounds for unit in found.units} - {0})
-        }
+    by_family, by_calls = Evaluation.by_family, Evaluation.by_calls  # they use `units` and `of`
 
     @classmethod
     def of_episodes(cls, episodes: list[Trajectory]) -> "Rounds":
         "Make rounds from saved episodes; episodes with the same sample number form one round."
         numbers = sorted({episode.key[-1] for episode in episodes})
-        return cls(
-            [
-                Evaluation(make_units([episode for episode in episodes if episode.key[-1] == number]))
-                for number in numbers
-            ]
-        )
+        rounds = [[episode for episode in episodes if episode.key[-1] == number] for number in numbers]
+        return cls([Evaluation(make_units(played)) for played in rounds])
 
     def summary(self) -> dict:
         "Return the figures that are written to a file."
@@ -290,12 +272,7 @@ class Rounds:
                 found |= {f"pass@{k}": part.pass_at(k)[0], f"pass^{k}": part.pass_all(k)[0]}
             return found
 
-        by_calls = {calls: figures(part) for calls, part in self.by_calls().items()}
-        return (
-            figures(self)
-            | {"by_family": {family: figures(part) for family, part in self.by_family().items()}}
-            | ({"by_calls": by_calls} if by_calls else {})
-        )
+        return _with_parts(self, figures)
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #9d858f63
 def paired_rounds(
@@ -306,11 +283,8 @@ def paired_rounds(
     old, new = before.counts(), after.counts()
     shared = [name for name in new if name in old]
     differences = [new[name][1] / new[name][0] - old[name][1] / old[name][0] for name in shared]
-    return (
-        sum(differences) / len(differences) if differences else math.nan,
-        mean_interval(differences),
-        len(differences),
-    )
+    mean = sum(differences) / len(differences) if differences else math.nan
+    return mean, mean_interval(differences), len(differences)
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #448cd409
 def choose(
@@ -368,9 +342,8 @@ async def evaluate_async(
     at_once: int = 112,
 ) -> Evaluation:
     "Attempt each task once and evaluate the outcomes, asynchronously; see `evaluate`."
-    rollout, tasks = rollout or RolloutConfig(), choose(tasks, cfg.tasks)
+    rollout, tasks, found = rollout or RolloutConfig(), choose(tasks, cfg.tasks), []
     sampling = evaluation_sampling(cfg, rollout, chat)
-    found = []
     for start in range(0, len(tasks), at_once):
         groups = await collect(
             tasks[start : start + at_once],
@@ -433,39 +406,31 @@ async def _play_text(
     return trajectory
 
 
-async def _evaluate_text_async(
-    write: _Writer,
-    tasks: list[Task],
-    pool: Pool,
-    rounds: int = 1,
-    at_once: int = 8,
-    played: list[Trajectory] | None = None,
-) -> list[Trajectory]:
-    "Attempt tasks with a policy that writes text, asynchronously; see `evaluate_text`."
-    wanted = [(task, number) for number in range(rounds) for task in tasks]
-    limiter = anyio.Semaphore(at_once)
-
-    async def play(item: tuple[Task, int]) -> Trajectory:
-        async with limiter:
-            episode = await _play_text(item[0], pool, write, ("evaluate", 0, item[0].task_id, item[1]))
-        if played is not None:
-            played.append(episode)
-        return episode
-
-    return await together(play, wanted)
-
-
 def evaluate_text(
     write: _Writer,
     tasks: list[Task],  # complete
     pool: Pool,  # open, with their servers
     rounds: int = 1,  # attempts per task
     at_once: int = 8,  # concurrent episodes
-    played: list[Trajectory]
-    | None = None,  # receives each finished episode, so that it is not lost if a later episode fails
+    # receives each finished episode, so that it is not lost if a later episode fails
+    played: list[Trajectory] | None = None,
 ) -> list[Trajectory]:
     "Attempt tasks with a policy that writes text."
-    return run_sync(_evaluate_text_async, write, tasks, pool, rounds, at_once, played)
+    wanted = [(task, number) for number in range(rounds) for task in tasks]
+
+    async def play_all() -> list[Trajectory]:
+        limiter = anyio.Semaphore(at_once)
+
+        async def play(item: tuple[Task, int]) -> Trajectory:
+            async with limiter:
+                episode = await _play_text(item[0], pool, write, ("evaluate", 0, item[0].task_id, item[1]))
+            if played is not None:
+                played.append(episode)
+            return episode
+
+        return await together(play, wanted)
+
+    return run_sync(play_all)
 
 
 def scripted_writer(
@@ -509,16 +474,14 @@ def endpoint_writer(
     raise `ConfigError` if the endpoint gives no usable answer."""
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
     url = base_url.rstrip("/") + "/chat/completions"
-    form = {"temperature": temperature, "max_tokens": max_tokens} | (
-        {"stop": list(stop)} if stop else {}
-    )  # of every request
+    form = {"temperature": temperature, "max_tokens": max_tokens}  # of every request
+    if stop:
+        form["stop"] = list(stop)
 
     def shown(message: dict) -> dict:
-        return (
-            {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-            if message["role"] == "tool"
-            else message
-        )
+        if message["role"] != "tool":
+            return message
+        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
 
     def adapted(asked: dict, refusal: str) -> bool:
         "Adapt further requests to a refusal that names a parameter; return whether it names one."
@@ -588,16 +551,11 @@ def keep_evaluation(
     servers: str = "",  # the server file; empty: the embedded servers
 ) -> Path:  # the evaluation's own folder
     "Write the episodes, their figures, and the line of the leaderboard."
-    name = "-".join(
-        part
-        for part in "".join(
-            c if c.isalnum() else " " for c in f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}"
-        ).split()
-    )
-    digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()[
-        :8
-    ]  # tells apart policies whose last 60 characters are the same
-    place = Path(folder) / "evaluations" / f"{name}-{digest}"
+    title = f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}"
+    name = "-".join("".join(c if c.isalnum() else " " for c in title).split())
+    # tells apart policies whose last 60 characters are the same
+    digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()
+    place = Path(folder) / "evaluations" / f"{name}-{digest[:8]}"
     row = {
         "policy": policy,
         "tasks": str(task_file),
@@ -644,10 +602,6 @@ def kept_if_cut_off(
         yield
     except BaseException:
         if episodes:
-            _log.warning(
-                "%d of %d episodes were finished; these are in %s",
-                len(episodes),
-                wanted,
-                keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder),
-            )
+            place = keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder)
+            _log.warning("%d of %d episodes were finished; these are in %s", len(episodes), wanted, place)
         raise

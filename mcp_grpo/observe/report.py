@@ -66,10 +66,8 @@ class Report:
         if is_written(self.folder):
             return f"{self.folder.name} is running: {done} of {self.steps} steps so far."
         if result and result["steps"] == done:
-            return (
-                f"{self.folder.name} ended after {done} step{'s' * (done != 1)}, in {result['wall_s'] / 60:.1f} "
-                "minutes since it was last started."
-            )
+            took = f"in {result['wall_s'] / 60:.1f} minutes since it was last started."
+            return f"{self.folder.name} ended after {done} step{'s' * (done != 1)}, {took}"
         return (
             f"{self.folder.name} stopped after {done} of {self.steps} steps, without a result; to go on: mcp-grpo "
             f"train --run {self.folder.name} --resume"
@@ -96,10 +94,8 @@ class Report:
         if len(self.stages) < 2:
             return []
         first, *_, last = self.stages
-        return [
-            f"{name}: {stages[last].compare(stages[first])} from {first} to {last}"
-            for name, stages in self.sets.items()
-        ]
+        changes = {name: stages[last].compare(stages[first]) for name, stages in self.sets.items()}
+        return [f"{name}: {change} from {first} to {last}" for name, change in changes.items()]
 
     @property
     def curve(self) -> Picture | None:
@@ -179,10 +175,6 @@ def write_report(
             progress_bar=False,
             config=settings,
         )
-        page.write_text(
-            HTMLExporter(exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True).from_filename(
-                str(notebook)
-            )[0],
-            encoding="utf-8",
-        )
+        exporter = HTMLExporter(exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
+        page.write_text(exporter.from_filename(str(notebook))[0], encoding="utf-8")
     return page

@@ -186,9 +186,8 @@ class RunLog:
     ) -> None:
         "Remove the lines of later steps, because these steps are repeated."
         _keep_lines(self.folder / "metrics.jsonl", lambda metrics: metrics["step"] <= steps)
-        _keep_lines(
-            self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps
-        )  # the step in a trajectory's key counts from 0
+        # the step in a trajectory's key counts from 0
+        _keep_lines(self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps)
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), steps
 
     def write(self, name: str, lines: Iterable[str]) -> None:
@@ -288,9 +287,8 @@ def task_files(
     if not path.exists():
         raise ConfigError(f"tasks: {path} does not exist; give a task file, or the folder that mcp-grpo tasks wrote.")
     train = inside(path, "train") if path.is_dir() else path
-    return train.resolve(), Path(heldout).expanduser().resolve() if heldout else inside(
-        train.parent, "validation"
-    ).resolve()
+    held_out = Path(heldout).expanduser() if heldout else inside(train.parent, "validation")
+    return train.resolve(), held_out.resolve()
 
 
 def run_overrides(
@@ -320,11 +318,8 @@ def termination_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [
-        name
-        for name in (signal.SIGTERM, getattr(signal, "SIGHUP", None))
-        if name and signal.getsignal(name) is not signal.SIG_IGN
-    ]  # a signal that nohup ignores stays ignored
+    sent = filter(None, (signal.SIGTERM, getattr(signal, "SIGHUP", None)))
+    heard = [name for name in sent if signal.getsignal(name) is not signal.SIG_IGN]  # nohup's stay ignored
     before = {name: signal.signal(name, signal.default_int_handler) for name in heard}
     try:
         yield
@@ -340,20 +335,15 @@ def versions() -> dict[str, str]:
     "Return the versions of Python and of the packages that affect a result; missing packages are left out."
     found = {"python": platform.python_version()}
     for name in _VERSIONED:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return found
 
 # %% ../../nbs/09_observe/00_track.ipynb #83cd168e
-def _is_reachable(
-    address: str,
-    timeout: float = 5.0,  # seconds
-) -> bool:
-    "Return whether an HTTP address answers, through the proxy of the environment."
+def _is_reachable(address: str) -> bool:
+    "Return whether an HTTP address answers within five seconds, through the proxy of the environment."
     try:
-        urllib.request.urlopen(address, timeout=timeout).close()
+        urllib.request.urlopen(address, timeout=5.0).close()
     except urllib.error.HTTPError:
         pass  # an HTTP error is an answer too
     except OSError:

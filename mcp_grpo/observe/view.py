@@ -59,9 +59,8 @@ class Table:
         first, *widths = [max(map(len, column)) for column in zip(self.headings, *self.rows)]
 
         def line(row: list[str]) -> str:
-            return "  ".join(
-                [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths))]
-            ).rstrip()
+            others = (cell.rjust(width) for cell, width in zip(row[1:], widths))
+            return "  ".join([row[0].ljust(first), *others]).rstrip()
 
         return "\n".join(line(row) for row in (self.headings, *self.rows))
 
@@ -108,9 +107,7 @@ def time_table(
     return Table(["part of a step", "seconds", "share"], rows + [["whole", f"{whole:.2f}", "100%"]] if steps else [])
 
 # %% ../../nbs/09_observe/02_view.ipynb #70ef73ef
-def tool_table(
-    episodes: Iterable[Trajectory],
-) -> Table:
+def tool_table(episodes: Iterable[Trajectory]) -> Table:
     "Tabulate per tool the number of calls, the number of errors, the faults by kind, and the median time."
     events = defaultdict(list)
     for episode in episodes:
@@ -157,7 +154,6 @@ def running_mean(
 def plot_curve(
     metrics: list[dict],  # one per step, with "step" and the named values
     names: Sequence[str] = ("reward", "success"),  # metrics to draw
-    window: int = 10,  # steps of the running mean
 ) -> Picture:
     "Plot training metrics over steps: a dot per step, and a running mean as a line."
     from matplotlib.figure import Figure
@@ -168,7 +164,7 @@ def plot_curve(
     for i, name in enumerate(names):
         values = [step.get(name) for step in metrics]
         axes.plot(steps, [float("nan") if value is None else value for value in values], ".", color=f"C{i}", alpha=0.3)
-        axes.plot(steps, running_mean(values, window), color=f"C{i}", label=name)
+        axes.plot(steps, running_mean(values), color=f"C{i}", label=name)
     axes.set(xlabel="step", ylabel="mean over the step's episodes")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -187,11 +183,9 @@ class LivePlot:
 
     def __init__(
         self,
-        names: Sequence[str] = ("reward", "success"),
         live: bool | None = None,  # None: decide by `is_interactive`
     ):
-        self.names, self.handle = names, None
-        self.live = is_interactive() if live is None else live
+        self.live, self.handle = is_interactive() if live is None else live, None
 
     def update(self, metrics: list[dict]) -> None:
         "Draw all steps so far."
@@ -199,19 +193,15 @@ class LivePlot:
             return
         from IPython.display import display
 
-        picture = plot_curve(metrics, self.names)
+        picture = plot_curve(metrics)
         if self.handle is None:
             self.handle = display(picture, display_id=True)
         else:
             self.handle.update(picture)
 
 # %% ../../nbs/09_observe/02_view.ipynb #efe78a45
-_COLOURS = {
-    "prompt": "#8884",
-    "policy": "#2a72",
-    "forced": "#a2a2",
-    "tool": "#27c2",
-}  # background by writer, translucent for dark themes
+# background by writer, translucent for dark themes
+_COLOURS = {"prompt": "#8884", "policy": "#2a72", "forced": "#a2a2", "tool": "#27c2"}
 
 _MARKS = {
     "prompt": ("bright_black", "prompt"),
@@ -237,20 +227,16 @@ class Reading:
             yield Text(f"\n{title}", style="bold")
             for who, text in parts:
                 colour, name = _MARKS.get(who, ("white", who))
-                yield Panel(
-                    Text(text.strip("\n"), overflow="fold"), title=Text(name), title_align="left", border_style=colour
-                )
+                shown = Text(text.strip("\n"), overflow="fold")
+                yield Panel(shown, title=Text(name), title_align="left", border_style=colour)
 
     def __repr__(self) -> str:
-        return "\n\n".join(
-            "\n".join([title, *(f"[{who}] {text}" for who, text in parts)]) for title, parts in self.sections
-        )
+        shown = [[title, *(f"[{who}] {text}" for who, text in parts)] for title, parts in self.sections]
+        return "\n\n".join(map("\n".join, shown))
 
     def _repr_html_(self) -> str:
-        style = (
-            "white-space:pre-wrap;overflow-wrap:anywhere;padding:.3em .6em;margin:.15em "
-            "0;font-family:monospace;border-radius:4px"
-        )
+        style = "white-space:pre-wrap;overflow-wrap:anywhere;padding:.3em .6em;margin:.15em 0;"
+        style += "font-family:monospace;border-radius:4px"
 
         def block(who: str, text: str) -> str:
             colour = _COLOURS.get(who, "none")
@@ -276,9 +262,7 @@ def heading(
     )
 
 
-def render_episode(
-    episodes: Iterable[Trajectory],
-) -> Reading:
+def render_episode(episodes: Iterable[Trajectory]) -> Reading:
     "Render episodes for reading: the prompt in grey, the policy's turns in green, the tools' results in blue."
     return Reading([(heading(t), [(part.role, part.text) for part in t.text]) for t in episodes])
 
@@ -293,21 +277,24 @@ def compare(
     sections = []
     for task_id in task_ids:
         for stage, episode in (("before", old[task_id]), ("after", new[task_id])):
-            sections.append(
-                (heading(episode, f"{stage}: "), [(part.role, part.text) for part in episode.text][stage == "after" :])
-            )
+            parts = [(part.role, part.text) for part in episode.text]
+            sections.append((heading(episode, f"{stage}: "), parts[stage == "after" :]))  # the same prompt only once
     return Reading(sections)
 
 # %% ../../nbs/09_observe/02_view.ipynb #85a490f9
 def example_tasks(
     played: list[Trajectory],  # one per task
-    n: int = 3,
 ) -> list[str]:  # task ids
-    """Choose tasks to read, independently of their outcome: the first task of each family. Tasks with the most calls
-    come first."""
-    first = list({t.family: t for t in reversed(played)}.values())[::-1]
-    rest = [t for t in played if t not in first]
-    return [t.task_id for t in (sorted(first, key=lambda t: -t.calls) + rest)[:n]]
+    """Choose three tasks to read, independently of their outcome: the first task of each family. Tasks with the most
+    calls come first."""
+    first, rest = _one_per_family(played)
+    return [t.task_id for t in (sorted(first, key=lambda t: -t.calls) + rest)[:3]]
+
+
+def _one_per_family(episodes: list[Trajectory]) -> tuple[list[Trajectory], list[Trajectory]]:
+    "Return the first episode of each family, and the others."
+    first = list({t.family: t for t in reversed(episodes)}.values())[::-1]
+    return first, [t for t in episodes if t not in first]
 
 # %% ../../nbs/09_observe/02_view.ipynb #57876603
 EPISODES = {
@@ -358,13 +345,10 @@ def choose_episodes(
     failed: bool = False,  # only episodes without success
 ) -> list[Trajectory]:
     "Choose episodes to read: one of each family first, in their order."
-    wanted = [
-        t
-        for t in episodes
-        if (not family or t.family == family) and t.task_id.startswith(task) and not (failed and t.outcome.success)
-    ]
-    first = list({t.family: t for t in reversed(wanted)}.values())[::-1]
-    return (first + [t for t in wanted if t not in first])[: n or len(wanted)]
+    wanted = [t for t in episodes if family in ("", t.family) and t.task_id.startswith(task)]
+    wanted = [t for t in wanted if not (failed and t.outcome.success)]
+    first, rest = _one_per_family(wanted)
+    return (first + rest)[: n or len(wanted)]
 
 # %% ../../nbs/09_observe/02_view.ipynb #0c4f4a34
 @dataclass
@@ -386,7 +370,6 @@ class NeverSucceeded:
 
 def never_succeeded(
     path: str | Path,  # the trajectories.jsonl of a run; need not exist
-    longest: int = 300,  # largest number of characters of `wrote`
 ) -> list[NeverSucceeded]:  # by family
     "Return the families of a run that never succeeded."
     if not Path(path).is_file():
@@ -408,7 +391,7 @@ def never_succeeded(
 
     def wrote(episode: dict) -> str:
         text = " | ".join(" ".join(part["text"].split()) for part in episode["text"] if part["role"] == "policy")
-        return text[:longest] + "..." * (len(text) > longest)
+        return text[:300] + "..." * (len(text) > 300)
 
     return [
         NeverSucceeded(family, n, best[family]["task_id"], best[family]["outcome"]["reward"], wrote(best[family]))

@@ -31,14 +31,8 @@ from ..files import read_json, replace_file
 from .view import EPISODES
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #84a371ce
-_UNREADABLE = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)  # exceptions that a damaged line may raise
+# exceptions that a damaged line may raise
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def _number(value: Any) -> float | None:
@@ -86,9 +80,8 @@ def _row_of_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         return _row(_without_tokens(line), number)
     except _UNREADABLE:
-        return _row(
-            {"task_id": f"line {number + 1} cannot be read", "key": ["", 0, "", 0], "outcome": {"end": ""}}, number
-        )
+        told = f"line {number + 1} cannot be read"
+        return _row({"task_id": told, "key": ["", 0, "", 0], "outcome": {"end": ""}}, number)
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #99c4b369
 class _EpisodeFile:

@@ -7,6 +7,7 @@ __all__ = ['Watch', 'watch', 'monitor']
 
 # %% ../../nbs/09_observe/07_watch.ipynb #a525672a
 import json
+import math
 import os
 import platform
 import shutil
@@ -22,7 +23,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..config import ConfigError, find_run
@@ -60,9 +61,9 @@ class _Growing:
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def _course(values: list[float], width: int = 32) -> str:
+def _course(values: list[float]) -> str:
     "Draw the last values as bars."
-    shown = [value for value in values[-width:] if value == value and abs(value) != float("inf")]
+    shown = [value for value in values[-32:] if math.isfinite(value)]
     if not shown:
         return ""
     low, high = min(shown), max(shown)
@@ -77,6 +78,19 @@ _SHOWN = (
 
 def _amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def _free_memory() -> str:
+    memory = psutil.virtual_memory()
+    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.0f} GiB of memory free"
+
+
+_PLAIN = dict(box=None, pad_edge=False, header_style="bold")  # style of a table
+
+
+def _right(*names: str) -> list[Column]:
+    "Return columns of numbers."
+    return [Column(name, justify="right") for name in names]
 
 # %% ../../nbs/09_observe/07_watch.ipynb #6c2c2957
 class Watch:
@@ -129,23 +143,18 @@ class Watch:
 
     def _numbers(self) -> Table:
         "Tabulate the numbers of the steps."
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column, how in (("metric", "left"), ("last", "right"), ("course", "left"), ("", "left")):
-            table.add_column(column, justify=how)
+        table = Table("metric", *_right("last"), "course", "", **_PLAIN)
         lines = [self.steps[step] for step in sorted(self.steps)]
         for name in _SHOWN:
             values = [line[name] for line in lines if isinstance(line.get(name), (int, float))]
             if not values:
                 continue
-            metric = METRICS[name]
-            healthy, unit = metric.healthy(values[-1]), f" {metric.unit}" if metric.unit else ""
-            told = (
-                metric.what if healthy else f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}"
-            )
-            style = "" if healthy else "bold red"
-            table.add_row(
-                name, Text(_amount(values[-1]) + unit, style), Text(_course(values), "cyan"), Text(told, style or "dim")
-            )
+            metric, told, style = METRICS[name], METRICS[name].what, ""
+            if not metric.healthy(values[-1]):
+                told = f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}"
+                style = "bold red"
+            last = Text(f"{_amount(values[-1])} {metric.unit}".rstrip(), style)
+            table.add_row(name, last, Text(_course(values), "cyan"), Text(told, style or "dim"))
         return table
 
     def _rates(self) -> str:
@@ -163,9 +172,7 @@ class Watch:
 
     def _tools(self) -> Table:
         "Tabulate the calls of the training episodes, per tool."
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("tool", "calls", "errors", "faults", "seconds per call"):
-            table.add_column(column, justify="left" if column == "tool" else "right")
+        table = Table("tool", *_right("calls", "errors", "faults", "seconds per call"), **_PLAIN)
         for tool, one in sorted(self.calls.items(), key=lambda pair: -pair[1]["calls"])[:8]:
             faults = Text(str(one["faults"]), "bold red" if one["faults"] else "")
             mean = f"{one['seconds'] / one['calls']:.3f}"
@@ -176,8 +183,7 @@ class Watch:
         "Return the CPU load and memory of the run's process, and the free memory of the machine."
         if self.running and (self.process is None or not self.process.is_running()):
             self.process = running_runs().get(self.folder.resolve())
-        memory = psutil.virtual_memory()
-        free = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.0f} GiB of memory free"
+        free = _free_memory()
         if not self.running or self.process is None:
             return free
         try:
@@ -186,15 +192,15 @@ class Watch:
             return free
         return f"process {self.process.pid}: {share:.0f} % of a core, {used / 2**30:.1f} GiB; {free}"
 
-    def _log(self, most: int = 5) -> str:
-        "Return the last lines of the log."
+    def _log(self) -> str:
+        "Return the last five lines of the log."
         path = self.folder / "training.log"
         if not path.is_file():
             return ""
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - 4000))
             lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(printable(line) for line in lines[-most:])
+        return "\n".join(printable(line) for line in lines[-5:])
 
     def __rich__(self) -> Panel:
         total = self.settings["train"]["steps"] or 1
@@ -288,13 +294,10 @@ class Monitor:
         ]
 
     def __rich__(self) -> Panel:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("run", "steps", "success", "of a core", "memory", "GPU memory"):
-            table.add_column(column, justify="left" if column in ("run", "steps") else "right")
+        table = Table("run", "steps", *_right("success", "of a core", "memory", "GPU memory"), **_PLAIN)
         for row in self.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        memory = psutil.virtual_memory()
-        lines = [f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.0f} GiB of memory free"]
+        lines = [_free_memory()]
         for number, name, busy, used, whole in _ask_nvidia("gpu=index,name,utilization.gpu,memory.used,memory.total"):
             lines.append(f"GPU {number} ({name}): {busy} % busy, {used} of {whole} MiB used")
         about = f"{len(self.rows)} running on {platform.node()}" if self.rows else f"no run on {platform.node()}"

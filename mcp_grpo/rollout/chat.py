@@ -10,7 +10,7 @@ import json
 import re
 from datetime import datetime
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
@@ -43,13 +43,9 @@ def _without_prefix(part: Any) -> Any:
     if part.get("type") == "Prepend":
         return None
     part = {name: _without_prefix(value) for name, value in part.items()}
-    return (
-        part | {"prepend_scheme": "never"}
-        if "prepend_scheme" in part
-        else part | {"add_prefix_space": False}
-        if part.get("add_prefix_space")
-        else part
-    )
+    if "prepend_scheme" in part:
+        return part | {"prepend_scheme": "never"}
+    return part | {"add_prefix_space": False} if part.get("add_prefix_space") else part
 
 
 def _plain_twin(tokenizer: Any) -> Tokenizer:
@@ -103,35 +99,11 @@ def _slots(text: str) -> list[str | Slot]:
 
 # %% ../../nbs/07_rollout/02_chat.ipynb #c2c019eb
 _TYPES = {"string", "number", "integer", "boolean", "object", "array", "null"}
-_KEYWORDS = {
-    "type",
-    "function",
-    "name",
-    "description",
-    "parameters",
-    "properties",
-    "required",
-    "items",
-    "enum",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "default",
-    "const",
-    "title",
-    "format",
-    "minimum",
-    "maximum",
-    "minItems",
-    "maxItems",
-    "minLength",
-    "maxLength",
-    "additionalProperties",
-    "$ref",
-    "$defs",
-    "definitions",
-    "examples",
-}
+_KEYWORDS = set(
+    "type function name description parameters properties required items enum anyOf oneOf allOf default const title "
+    "format minimum maximum minItems maxItems minLength maxLength additionalProperties $ref $defs definitions "
+    "examples".split()
+)
 
 
 def _marked(value: Any, begin: str, end: str) -> Any:
@@ -228,15 +200,11 @@ class Template:
                 "an instruct model."
             )
         self.tokenizer, self.options = tokenizer, {"strftime_now": TODAY.strftime, **options}
-        self.source = tokenizer.get_chat_template(
-            tools=[_SAMPLE_TOOL]
-        )  # some tokenizers have a separate template for tools
-        self.added = {id for content, id in tokenizer.get_added_vocab().items() if not _is_blank(content)}
+        # some tokenizers have a separate template for tools
+        self.source = tokenizer.get_chat_template(tools=[_SAMPLE_TOOL])
+        markers = {content: id for content, id in tokenizer.get_added_vocab().items() if not _is_blank(content)}
+        self.added, self.markers = set(markers.values()), re.compile("|".join(map(re.escape, markers)) or "(?!)")
         self.plain = _plain_twin(tokenizer)
-        self.markers = re.compile(
-            "|".join(re.escape(content) for content, id in tokenizer.get_added_vocab().items() if id in self.added)
-            or "(?!)"
-        )
         self.text_ids = lru_cache(4096)(lambda text: tuple(_plain_ids(self.plain, text, self.added)))
 
     def own_ids(self, text: str, continues: bool) -> tuple[int, ...]:
@@ -249,13 +217,11 @@ class Template:
     def run_ids(self, pieces: list[str | Data], continues: bool) -> tuple[int, ...]:
         """Encode consecutive pieces: the template's own text and texts of tools. They are encoded together if no marker
         overlaps a tool's text, and otherwise one by one."""
-        ends = list(accumulate(map(len, pieces)))
-        if not any(isinstance(piece, Data) for piece in pieces):
+        ends = accumulate(map(len, pieces))
+        spans = [(end - len(piece), end) for piece, end in zip(pieces, ends) if isinstance(piece, Data)]
+        if not spans:
             return self.own_ids("".join(pieces), continues)
         encoding = self.tokenizer.backend_tokenizer.encode("".join(pieces), add_special_tokens=False)
-        spans = [
-            (start, end) for piece, end in zip(pieces, ends) if isinstance(piece, Data) for start in [end - len(piece)]
-        ]
         markers = [span for id, span in zip(encoding.ids, encoding.offsets) if id in self.added]
         own = [
             id
@@ -274,16 +240,10 @@ class Template:
 
     def encode(self, pieces: list[str | Slot | Data]) -> tuple:
         "Encode all text of the pieces; slots stay."
-        done, run = [], []
-        for piece in [*pieces, None]:
-            if isinstance(piece, str):
-                run.append(piece)
-            else:
-                if run:
-                    done.append(self.run_ids(run, continues=bool(done)))
-                run = []
-                if piece is not None:
-                    done.append(piece)
+        done = []
+        for is_text, group in groupby(pieces, lambda piece: isinstance(piece, str)):
+            run = list(group)
+            done += [self.run_ids(run, continues=bool(done))] if is_text else run
         return tuple(done)
 
     def render(self, roles: tuple[str, ...], calls: bool = False, tools: list[dict] | None = None, **options) -> list:
@@ -304,15 +264,13 @@ class Template:
         except ChatError:
             if roles[:2] != ("system", "user"):
                 raise
-            pieces, shifted = self.render(roles[1:], tools=given), []
-            for piece in pieces:
+            shifted = []
+            for piece in self.render(roles[1:], tools=given):
                 if isinstance(piece, Slot):
+                    if piece.message == 0:
+                        shifted += [piece, Data(_json_text("\n\n", piece.json))]
                     piece = Slot(piece.message + 1, piece.json)
-                shifted += (
-                    [Slot(0, piece.json), Data(_json_text("\n\n", piece.json)), piece]
-                    if isinstance(piece, Slot) and piece.message == 1
-                    else [piece]
-                )
+                shifted.append(piece)
             return self.encode(shifted)
 
     def after(self, roles: tuple[str, ...], calls: bool = False) -> list:
@@ -333,14 +291,10 @@ class Template:
         """Return the ids of the tokens that end an assistant's turn: the template's end token, the tokenizer's, the one
         with which Llama ends a turn that waits for a result, and those that end a text."""
         known = self.tokenizer.get_added_vocab()
-        named = [known.get(name) for name in ("<|eom_id|>", "<|eom|>") if name in self.source] + [
-            known.get(name) for name in ("<|endoftext|>", "<|end_of_text|>")
-        ]
-        return tuple(
-            dict.fromkeys(
-                id for id in (self.after(("user",))[0][0], self.tokenizer.eos_token_id, *named) if id is not None
-            )
-        )
+        names = [name for name in ("<|eom_id|>", "<|eom|>") if name in self.source]
+        named = [known.get(name) for name in (*names, "<|endoftext|>", "<|end_of_text|>")]
+        ids = (self.after(("user",))[0][0], self.tokenizer.eos_token_id, *named)
+        return tuple(dict.fromkeys(id for id in ids if id is not None))
 
     def reply(self, roles: tuple[str, ...]) -> tuple:
         "Return the pieces between the policy's end token and its next turn."
@@ -350,9 +304,8 @@ class Template:
             except ChatError:
                 continue
             return (head[1:], *rest)
-        head, *as_user = self.after(
-            ("user",)
-        )  # the template rejects tool messages: one user message, one result per line
+        # the template rejects tool messages: one user message, one result per line
+        head, *as_user = self.after(("user",))
         newline, rest = self.text_ids("\n"), []
         for piece in as_user:
             if not isinstance(piece, Slot):
@@ -372,23 +325,21 @@ class Template:
 
     def rewrites(self) -> list[str]:
         "Return what the template changes in earlier turns when it renders them again; here they stay as sampled."
-        tools, found = [_SAMPLE_TOOL] if self.takes_tools else None, []
-
-        def before_answer(roles: tuple[str, ...], given: list[dict] | None) -> list:
-            pieces = self.render(roles, tools=given)
-            return pieces[: next((n for n, piece in enumerate(pieces) if piece == Slot(1)), None)]
+        found = []
 
         def text(pieces: list) -> str:
             return "".join(piece if isinstance(piece, str) else "\0" for piece in pieces).rstrip(" ")
 
-        first, again = before_answer(("user",), None), before_answer(("user", "assistant", "user"), None)
-        if text(first) != text(again):
+        def before_answer(roles: tuple[str, ...], tools: list[dict] | None) -> str:
+            pieces = self.render(roles, tools=tools)
+            return text(pieces[: next((n for n, piece in enumerate(pieces) if piece == Slot(1)), None)])
+
+        def changes(tools: list[dict] | None = None) -> bool:
+            return before_answer(("user",), tools) != before_answer(("user", "assistant", "user"), tools)
+
+        if changes():
             found.append("an earlier turn of the policy begins differently from how it was sampled")
-        if (
-            tools
-            and text(before_answer(("user",), tools)) != text(before_answer(("user", "assistant", "user"), tools))
-            and not found
-        ):
+        elif self.takes_tools and changes([_SAMPLE_TOOL]):
             found.append("the tools move to the last user message")
         messages = skeleton(("user", "assistant", "user"))
         messages[1]["content"] = f"<think>\nso-it-thought\n</think>\n\n{_place(1)}"
@@ -416,10 +367,8 @@ class Chat:
     ):
         self.template, self.tokenizer, self.tools_as = Template(tokenizer, **options), tokenizer, tools_as
         self.added, self.text_ids = self.template.added, self.template.text_ids
-        self.prompt_pieces, self.reply_pieces = (
-            lru_cache(1024)(self.template.prompt),
-            lru_cache(None)(self.template.reply),
-        )
+        self.prompt_pieces = lru_cache(1024)(self.template.prompt)
+        self.reply_pieces = lru_cache(None)(self.template.reply)
         self.end_ids = self.template.ends  # stop tokens
         self.end_id = self.end_ids[0]
         self.form = call_form(self.template.source) if form == "auto" else form
@@ -430,11 +379,8 @@ class Chat:
 
     def shows_tools(self, task: Task) -> bool:
         "Return whether the template shows the tools of a task; otherwise its prompt lists them."
-        return (
-            bool(task.tools)
-            and self.template.takes_tools
-            and (self.tools_as == "template" or self.tools_as == "auto" and not lists_tools(task))
-        )
+        wanted = self.tools_as == "template" or self.tools_as == "auto" and not lists_tools(task)
+        return bool(task.tools) and self.template.takes_tools and wanted
 
     def messages(self, task: Task) -> list[dict]:
         "Return the messages that a task's episode begins with, which list the task's tools."
@@ -446,9 +392,8 @@ class Chat:
         tools: list[dict] | None = None,  # for the template, as JSON schemas
     ) -> list[int]:
         "Return the ids before the policy's first turn."
-        return self.splice(
-            self.prompt_pieces(tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""), messages
-        )
+        roles, listed = tuple(m["role"] for m in messages), json.dumps(tools) if tools else ""
+        return self.splice(self.prompt_pieces(roles, listed), messages)
 
     def observation_ids(self, observations: list[dict]) -> list[int]:
         "Return the ids between the policy's end token and its next turn."
@@ -458,11 +403,9 @@ class Chat:
         "Return the ids of the pieces, with the contents of the messages inserted as plain text."
         ids = []
         for piece in pieces:
-            ids.extend(
-                self.text_ids(_json_text(messages[piece.message]["content"], piece.json))
-                if isinstance(piece, Slot)
-                else piece
-            )
+            if isinstance(piece, Slot):
+                piece = self.text_ids(_json_text(messages[piece.message]["content"], piece.json))
+            ids.extend(piece)
         return ids
 
     def turn_ids(self, action: Action) -> list[int]:
@@ -479,10 +422,8 @@ class Chat:
 
     def texts(self, trajectory: Trajectory) -> list[TurnText]:
         "Return the prompt and the turns of a trajectory as text, with all markers."
-        spans = [
-            ("prompt", 0, trajectory.prompt_len),
-            *((turn.role, turn.start, turn.end) for turn in trajectory.turns),
-        ]
+        turns = [(turn.role, turn.start, turn.end) for turn in trajectory.turns]
+        spans = [("prompt", 0, trajectory.prompt_len), *turns]
         return [
             TurnText(role, self.tokenizer.decode(trajectory.ids[start:end], skip_special_tokens=False))
             for role, start, end in spans

@@ -193,13 +193,9 @@ async def _check_room(
             )
 
 
-def check_room_sync(*args, **kwargs) -> None:
+def check_room_sync(tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int) -> None:
     "Call `_check_room` without an event loop."
-
-    async def run():
-        await _check_room(*args, **kwargs)
-
-    run_sync(run)
+    run_sync(_check_room, tasks, pool, chat, max_tokens)
 
 # %% ../../nbs/07_rollout/06_collect.ipynb #e87b6568
 async def collect(

@@ -25,18 +25,13 @@ from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_pre
 _SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
 
 
-def _sampling_threads(model) -> int:
-    "Return the number of threads to sample with."
-    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
-    return 1 if small else torch.get_num_threads()
-
-
 @contextmanager
 def _sampling_mode(model):
-    "Enter evaluation mode, slot attention and `_sampling_threads`; restore the former state afterwards."
+    "Enter evaluation mode and slot attention, with one thread for a small model; restore the former state afterwards."
     training, threads = model.training, torch.get_num_threads()
+    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
     try:
-        torch.set_num_threads(_sampling_threads(model))
+        torch.set_num_threads(1 if small else threads)
         model.eval()
         with attention_layout(model, "mcp_grpo_slots"), torch.inference_mode():
             yield
@@ -64,8 +59,7 @@ def sample(
 # %% ../../nbs/07_rollout/05_hf.ipynb #da75a09e
 def penalise(
     logits: torch.Tensor,  # [n, vocab]
-    # [n, longest] the tokens of each row's episode so far, repeated ones included
-    history: torch.Tensor,
+    history: torch.Tensor,  # [n, longest] the tokens of each row's episode so far, repeated ones included
     penalty: torch.Tensor,  # [n] float32, 1 for none
 ) -> torch.Tensor:  # [n, vocab]
     """Apply the repetition penalty of CTRL (Keskar et al. 2019): divide positive logits of tokens in the history by it,
@@ -121,9 +115,9 @@ class ModelRunner:
         def tensor(array):
             return None if array is None else torch.from_numpy(array).to(home)
 
-        temperature, uniforms, rows, penalty, history = map(
-            tensor, (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history)
-        )  # before the forward pass, because a later copy would wait for it
+        # before the forward pass, because a later copy would wait for it
+        given = (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history)
+        temperature, uniforms, rows, penalty, history = map(tensor, given)
         logits = self.logits(feed, batch.last).to(home)
         if not len(batch.sampled):
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
@@ -132,9 +126,8 @@ class ModelRunner:
         if penalty is not None:
             logits = penalise(logits, history, penalty)
         tokens, logprobs = sample(logits, temperature, uniforms, bool((batch.temperature == 0).any()))
-        tokens, logprobs = (
-            torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()
-        )  # together, because every copy waits for the GPU
+        # together, because every copy waits for the GPU
+        tokens, logprobs = torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()
         return tokens.astype(np.int64), logprobs.astype(np.float32)
 
 # %% ../../nbs/07_rollout/05_hf.ipynb #43f33e70
@@ -262,11 +255,9 @@ class Scheduler:
             *self.penalties(sampled),
         )
 
-    def penalties(
-        self, slots: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:  # [k] penalties; [k, longest] tokens so far
-        """Return the repetition penalties of `slots` and their tokens, short rows padded with their first token; None
-        if no row has a penalty."""
+    def penalties(self, slots: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:  # [k]; [k, longest]
+        """Return the repetition penalties of `slots` and their tokens so far, short rows padded with their first token;
+        None if no row has a penalty."""
         table, penalty = self.table, self.table.penalty[slots]
         if (penalty == 1).all():
             return None, None
@@ -365,14 +356,8 @@ class HFEngine:
         chunk: int = 4096,  # most tokens of pieces fed in one pass
     ):
         self.check(model)
-        self.model, self.max_slots, self.max_tokens, self.deterministic, self.chunk = (
-            model,
-            max_slots,
-            max_tokens,
-            deterministic,
-            chunk,
-        )
-        self.max_episodes = max_slots
+        self.model, self.max_tokens, self.deterministic, self.chunk = model, max_tokens, deterministic, chunk
+        self.max_slots = self.max_episodes = max_slots
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
         self.counters, self.version, self.expected = EngineStats(), 0, 0
         self.task: asyncio.Task | None = None  # runs the rounds

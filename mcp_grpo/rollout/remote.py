@@ -53,11 +53,8 @@ _PLAIN = {
 _SECONDS = 600.0  # limit for a whole request, which may wait in a server's queue
 _WAIT = httpx2.Timeout(_SECONDS, connect=10.0)
 _IDLE = 2.0  # seconds; an idle connection is kept for the next request; `vllm serve` closes it after 5
-_BROKEN = (
-    httpx2.ReadError,
-    httpx2.WriteError,
-    httpx2.RemoteProtocolError,
-)  # the connection ended before the answer
+# the connection ended before the answer
+_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
 
 class _Logprobs(BaseModel):
@@ -151,10 +148,8 @@ class Server:
     async def likely(self, client: httpx2.AsyncClient, prompt: list[int], temperature: float = 1.0) -> dict[int, float]:
         "Return the most likely next tokens with their logprobs."
         choice = await self.sample(client, prompt, max_tokens=1, temperature=temperature, logprobs=20)
-        return {
-            int(name.removeprefix("token_id:")): logprob
-            for name, logprob in choice["logprobs"]["top_logprobs"][0].items()
-        }
+        likely = choice["logprobs"]["top_logprobs"][0]
+        return {int(name.removeprefix("token_id:")): logprob for name, logprob in likely.items()}
 
 # %% ../../nbs/07_rollout/08_remote.ipynb #3d4c1ce2
 def _temporary_folder() -> tuple[Path, FileLock]:
@@ -244,12 +239,8 @@ class RemoteEngine:
                 server.model = card["id"]
                 server.serves, server.reason = server.serves or card["id"], ""
             except (httpx2.HTTPError, ServerError, ValueError, LookupError, TypeError, AttributeError) as error:
-                self.leave_out(
-                    server,
-                    error
-                    if isinstance(error, ServerError)
-                    else f"it cannot be reached at that address ({type(error).__name__})",
-                )
+                unreached = f"it cannot be reached at that address ({type(error).__name__})"
+                self.leave_out(server, error if isinstance(error, ServerError) else unreached)
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling, key: Key) -> Completion:
         """Sample one turn after `prompt_ids`. Raises `EngineError` if no server is left, `ValueError` if the prompt is
@@ -293,9 +284,8 @@ class RemoteEngine:
         self.counters.tokens_decoded += len(choice["token_ids"])
         self.counters.iterations += 1
         logprobs = [min(logprob, 0.0) for logprob in choice["logprobs"]["token_logprobs"]]
-        return Completion(
-            choice["token_ids"], logprobs, "stop" if choice["finish_reason"] == "stop" else "length", version
-        )
+        finish = "stop" if choice["finish_reason"] == "stop" else "length"
+        return Completion(choice["token_ids"], logprobs, finish, version)
 
     async def update(self, weights: Weights) -> None:
         "Hand the weights to every server and prove that it serves them. Raises `EngineError` if none does."
@@ -321,6 +311,7 @@ class RemoteEngine:
         "Write weights where the servers can read them; the folder is renamed when it is complete."
         draft = folder.with_name("." + folder.name)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.tensors.items()}
+        file = "adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"
         try:
             with writing(folder, SafetensorError):
                 draft.mkdir(parents=True)
@@ -330,11 +321,7 @@ class RemoteEngine:
                         for key, value in self.peft.items()
                     }
                     (draft / "adapter_config.json").write_text(json.dumps(plain, default=str))
-                save_file(
-                    tensors,
-                    draft / ("adapter_model.safetensors" if weights.kind == "lora" else "model.safetensors"),
-                    metadata={"format": "pt"},
-                )
+                save_file(tensors, draft / file, metadata={"format": "pt"})
                 draft.rename(folder)
         except WriteError as error:
             shutil.rmtree(draft, ignore_errors=True)
@@ -350,10 +337,8 @@ class RemoteEngine:
         except (ServerError, ValueError) as error:
             return str(error)
         if weights.kind == "lora" and old != server.model:
-            with suppress(ServerError, ValueError):
-                await server.post(
-                    client, "/v1/unload_lora_adapter", {"lora_name": old}
-                )  # a restarted server has no old adapter
+            with suppress(ServerError, ValueError):  # a restarted server has no old adapter
+                await server.post(client, "/v1/unload_lora_adapter", {"lora_name": old})
         return ""
 
     async def load(self, server: Server, folder: Path, kind: str) -> None:
@@ -363,9 +348,8 @@ class RemoteEngine:
             await server.post(client, "/v1/load_lora_adapter", {"lora_name": folder.name, "lora_path": str(folder)})
             server.serves = folder.name
         else:
-            await server.post(
-                client, "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            )
+            command = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            await server.post(client, "/collective_rpc", command)
             await server.post(client, "/reset_prefix_cache", {})
 
     async def prove(self, server: Server, probe: Probe) -> None:
@@ -376,7 +360,7 @@ class RemoteEngine:
         proof = compare(probe, found)
         if math.isnan(server.rounding):
             warm = await server.likely(client, probe.prompts[0], 2.0)
-            first, last = (token for token in (max(found[0], key=found[0].get), min(found[0], key=found[0].get)))
+            first, last = max(found[0], key=found[0].get), min(found[0], key=found[0].get)
             wide = found[0][first] - found[0][last]
             if last in warm and abs((warm[first] - warm[last]) - wide / 2) > 0.1 * wide:
                 raise ServerError(

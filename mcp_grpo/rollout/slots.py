@@ -30,9 +30,8 @@ class Feed:
     mask: torch.Tensor | None  # [rows, 1, 1, length] 0 where a decoding row may attend, -inf elsewhere
     pieces: list[tuple[int, int, int, int]]  # (slot, first position, begin, end); begin and end in the flat row
     groups: "PrefixGroups | None" = None  # set if reading a common prefix once is faster
-    masks: dict[tuple, torch.Tensor] = field(
-        default_factory=dict
-    )  # masks of pieces and of decoding rows, by window; made by the first layer that needs them
+    # masks of pieces and of decoding rows, by window; made by the first layer that needs them
+    masks: dict[tuple, torch.Tensor] = field(default_factory=dict)
 
     def decode_mask(self, window: Window | None) -> torch.Tensor:  # [rows, 1, 1, length]
         "Return the mask of the decoding rows in a layer with this window."
@@ -89,17 +88,9 @@ def make_feed(
         reach = np.ones(rows, np.int64)
         reach[slots[:single]] = end[:single]
         mask = tensor(np.where(np.arange(length) < reach[:, None], np.float32(0), np.float32("-inf")))[:, None, None]
-    pieces = np.stack([slots, begin, offsets[:-1], offsets[1:]], 1)[single:]
-    return Feed(
-        tensor(ids[owner, positions]),
-        tensor(positions),
-        tensor(owner),
-        single,
-        rows,
-        length,
-        mask,
-        [*map(tuple, pieces.tolist())],
-    )
+    pieces = [*map(tuple, np.stack([slots, begin, offsets[:-1], offsets[1:]], 1)[single:].tolist())]
+    fed = tensor(ids[owner, positions]), tensor(positions), tensor(owner)
+    return Feed(*fed, single, rows, length, mask, pieces)
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #3fc12763
 def decode_attention(
@@ -136,12 +127,9 @@ def _piece_attention(
     (_, heads, tokens, dim), kv = query.shape, keys.shape[1]
     if mask is None:
         return F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=heads > kv)
-    grouped = query.reshape(
-        1, kv, heads // kv * tokens, dim
-    )  # no fused kernel of a GPU takes both a mask and grouped heads
-    return F.scaled_dot_product_attention(
-        grouped, keys, values, attn_mask=mask.repeat(heads // kv, 1), scale=scale
-    ).reshape(query.shape)
+    # no fused kernel of a GPU takes both a mask and grouped heads
+    grouped, mask = query.reshape(1, kv, heads // kv * tokens, dim), mask.repeat(heads // kv, 1)
+    return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale).reshape(query.shape)
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #c3134104
 @dataclass
@@ -158,11 +146,8 @@ class PrefixGroups:
         key head."""
         n, kv, per, m = x.shape
         full = x.new_zeros(self.groups * self.width, kv, per, m).index_copy_(0, self.place, x)
-        return (
-            full.view(self.groups, self.width, kv, per, m)
-            .transpose(1, 2)
-            .reshape(self.groups * kv, self.width * per, m)
-        )
+        by_head = full.view(self.groups, self.width, kv, per, m).transpose(1, 2)
+        return by_head.reshape(self.groups * kv, self.width * per, m)
 
     def gather(self, x: torch.Tensor, kv: int) -> torch.Tensor:
         "Invert `spread`."
@@ -199,9 +184,8 @@ def slot_attention(module, query, key, value, attention_mask, scaling=None, drop
     """Compute attention for `transformers`: `key` and `value` are whole slots, `slots` is the layout of the queries,
     `attention_mask` is the layer's window."""
     plain_call(module, attention_mask, dropout, kwargs)
-    window = attention_mask
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    parts = []
+    window, parts = attention_mask, []
     if n := slots.decoding:
         attend = grouped_attention if slots.groups else decode_attention
         parts.append(attend(query[0, :, :n].transpose(0, 1), key, value, slots, scale, window))
@@ -209,9 +193,8 @@ def slot_attention(module, query, key, value, attention_mask, scaling=None, drop
         visible = slice(slot, slot + 1), slice(None), slice(start + end - begin)
         whole = not start and (window is None or end - begin <= window.size)
         mask = None if whole else slots.piece_mask(begin, end - begin, start, query, window)
-        parts.append(
-            _piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)[0].transpose(0, 1)
-        )
+        piece = _piece_attention(query[:, :, begin:end], key[visible], value[visible], mask, scale)
+        parts.append(piece[0].transpose(0, 1))
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 
@@ -248,9 +231,8 @@ class KVCache(Cache):
 
     def copy(self, source: int, targets: list[int], length: int):
         "Copy the first `length` positions of one slot to others; `length` is 0 if the memory was freed meanwhile."
-        if not length:
-            return
-        self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
+        if length:
+            self.kv[:, :, targets, :, :length] = self.kv[:, :, source, None, :, :length]
 
     def address(self, feed: Feed):
         "Compute where the feed's keys and values are written, once for all layers."
@@ -320,11 +302,8 @@ class SlotTable:
         def grow(have, want, most):
             return have if want <= have else max(want, min(max(2 * have, 16), most))
 
-        old, self.slots, self.capacity = (
-            self.slots,
-            grow(self.slots, slots, self.most[0]),
-            grow(self.capacity, capacity, self.most[1]),
-        )
+        old, self.slots = self.slots, grow(self.slots, slots, self.most[0])
+        self.capacity = grow(self.capacity, capacity, self.most[1])
         for name in self.TOKEN_FIELDS:
             array = getattr(self, name)
             setattr(self, name, np.pad(array, ((0, self.slots - old), (0, self.capacity - array.shape[1]))))

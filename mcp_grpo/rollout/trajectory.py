@@ -36,10 +36,6 @@ class TurnText:
     role: str  # "prompt" | "policy" | "forced" | "tool"
     text: str  # decoded, with the markers of the template
 
-# %% ../../nbs/07_rollout/00_trajectory.ipynb #19c2106a
-class TrajectoryError(UserError, ValueError):
-    "A trajectory is inconsistent or cannot be read; the message says where."
-
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #2f35c34b
 class Trajectory(BaseModel):
     "One episode in tokens, with its outcome; a line of trajectories.jsonl."
@@ -93,43 +89,37 @@ class Trajectory(BaseModel):
         self.logprobs.extend([0.0] * len(ids))
 
     def check(self) -> "Trajectory":
-        "Return the trajectory if it is consistent. Raises `TrajectoryError` otherwise."
-        n, outcome = len(self.ids), self.outcome
+        "Return the trajectory if it is consistent. Raises `UserError` otherwise."
+        n, masked, scored, outcome = len(self.ids), len(self.sampled), len(self.logprobs), self.outcome
         mask = [0] * self.prompt_len
         for span in self.turns:
             mask += [int(span.role == "policy")] * (span.end - span.start)
         starts, ends = [span.start for span in self.turns], [span.end for span in self.turns]
+        reward = outcome.reward if outcome else None
         wrong = {
-            f"{n} ids, {len(self.sampled)} mask entries and {len(self.logprobs)} logprobs": not len(self.sampled)
-            == len(self.logprobs)
-            == n,
+            f"{n} ids, {masked} mask entries and {scored} logprobs": not masked == scored == n,
             "the prompt and the turns do not tile the ids": [*starts, n] != [self.prompt_len, *ends],
             "the mask does not agree with the turns": self.sampled != mask,
             "a logprob is above 0 or not finite": not all(math.isfinite(p) and p <= 0 for p in self.logprobs),
             "a token that was not sampled has a logprob": any(p and not s for p, s in zip(self.logprobs, self.sampled)),
             "an id is negative": min(self.ids, default=0) < 0,
-            "the reward is not finite": bool(outcome)
-            and outcome.reward is not None
-            and not math.isfinite(outcome.reward),
-            "it was aborted and has a reward": bool(outcome)
-            and outcome.end == "aborted"
-            and outcome.reward is not None,
+            "the reward is not finite": reward is not None and not math.isfinite(reward),
+            "it was aborted and has a reward": reward is not None and outcome.end == "aborted",
         }
         for what, holds in wrong.items():
             if holds:
-                raise TrajectoryError(f"trajectory {list(self.key)}: {what}.")
+                raise UserError(f"trajectory {list(self.key)}: {what}.")
         return self
 
 # %% ../../nbs/07_rollout/00_trajectory.ipynb #4fca8008
 def write_trajectories(
     trajectories: Iterable[Trajectory],
     path: str | Path,  # a .jsonl file
-    append: bool = False,  # whether to keep the lines that the file already has
 ):
     "Write trajectories, one per line."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a" if append else "w", encoding="utf-8", newline="\n") as file:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         for trajectory in trajectories:
             file.write(trajectory.model_dump_json() + "\n")
 
@@ -138,16 +128,16 @@ def read_trajectories(path: str | Path) -> list[Trajectory]:
     """Read and check a file that `write_trajectories` wrote; an error names the bad line. An incomplete last line, left
     by a run that was killed, is skipped."""
     found = []
-    *lines, last = Path(path).read_bytes().split(b"\n")
-    for number, line in enumerate([*lines, last], 1):
+    lines = Path(path).read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             found.append(Trajectory.model_validate_json(line).check())
         except ValidationError as error:
-            if line is last:
+            if number == len(lines):
                 break
-            raise TrajectoryError(explain(error, f"{path}, line {number}", Trajectory)) from None
-        except TrajectoryError as error:
-            raise TrajectoryError(f"{path}, line {number}: {error}") from None
+            raise UserError(explain(error, f"{path}, line {number}", Trajectory)) from None
+        except UserError as error:
+            raise UserError(f"{path}, line {number}: {error}") from None
     return found

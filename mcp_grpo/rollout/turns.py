@@ -20,6 +20,7 @@ from ..task import OfferedTool, Task
 # %% ../../nbs/07_rollout/01_turns.ipynb #8ddd9c7a
 _MAX_CHARS = 65_536  # characters; a longer turn is not read
 _MAX_DEPTH = 24  # nesting of a call's arguments
+_TOO_MANY = f"a turn may hold {MAX_CALLS} calls at most"
 FORMS = ("hermes", "json", "llama", "mistral", "pythonic", "xml")  # the forms in which model families write calls
 
 
@@ -68,6 +69,16 @@ def _skip(text: str, at: int) -> int:
     return _space.match(text, at).end()
 
 
+def _decoded(text: str, at: int, what: str) -> tuple[Any, int]:
+    "Read the JSON value at position `at`; return it and the position after it."
+    try:
+        return _decoder.raw_decode(text, at)
+    except _Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise _Malformed(f"the {what} is not valid JSON") from None
+
+
 def _json_object(
     text: str,  # the whole turn
     at: int,  # where the object should begin, after optional white space
@@ -76,12 +87,7 @@ def _json_object(
     at = _skip(text, at)
     if text[at : at + 1] != "{":
         raise _Malformed("a call should hold one JSON object")
-    try:
-        value, end = _decoder.raw_decode(text, at)
-    except _Malformed:
-        raise
-    except (ValueError, RecursionError):
-        raise _Malformed("the call is not valid JSON") from None
+    value, end = _decoded(text, at, "call")
     _check_plain(value)
     return value, _skip(text, end)
 
@@ -103,12 +109,7 @@ def _call_from(value: dict) -> Call:
 # %% ../../nbs/07_rollout/01_turns.ipynb #f59fcec5
 def _json_list(text: str, at: int) -> tuple[list[Call], int]:
     "Read the calls of a JSON list at position `at`; return them and the position after it."
-    try:
-        values, end = _decoder.raw_decode(text, at)
-    except _Malformed:
-        raise
-    except (ValueError, RecursionError):
-        raise _Malformed("the list of calls is not valid JSON") from None
+    values, end = _decoded(text, at, "list of calls")
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise _Malformed("a list of calls should hold JSON objects")
     _check_plain(values)
@@ -202,7 +203,7 @@ def _outline(text: str, at: int) -> tuple[str, list, int]:
         calls += kind == "call"
         depth += _DEPTH.get(part if kind == "mark" else kind, 0)
         if calls > MAX_CALLS:
-            raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+            raise _Malformed(_TOO_MANY)
         if depth > _MAX_DEPTH + 2:  # the list and the call around the arguments add two
             raise _Malformed(f"the arguments are nested deeper than {_MAX_DEPTH} levels")
         if depth <= 0:
@@ -282,15 +283,15 @@ def _xml_name(text: str, at: int) -> tuple[str, int]:
     return text[at:end].strip(), _close(text, end, "name")
 
 
-def _xml_call(text: str, at: int) -> tuple[Call, int]:
-    "Read the `<tool>` block that starts at `at`; return its call and the position after it."
+def _xml_call(text: str, at: int) -> tuple[list[Call], int]:
+    "Read the `<tool>` block that starts at `at`; return its one call and the position after it."
     head = _tool_open.match(text, at)
     if not head:
         raise _Malformed('a <tool> block should begin with <tool> or <tool name="...">')
     name, at = head[1], _skip(text, head.end())
     if name is not None:
         arguments, at = _json_until(text, at, "tool")
-        return Call(name, arguments), at
+        return [Call(name, arguments)], at
     inner = _tag.match(text, at)
     if not inner:
         raise _Malformed("a <tool> block should name its tool")
@@ -298,12 +299,12 @@ def _xml_call(text: str, at: int) -> tuple[Call, int]:
     if name == "name":
         name, at = _xml_name(text, inner.end())
         if text.startswith("</tool>", at):
-            return Call(name), _close(text, at, "tool")
+            return [Call(name)], _close(text, at, "tool")
         inner = _tag.match(text, at)
         if not inner or inner[1] not in _argument_keys:
             raise _Malformed("after <name> a <tool> block should hold <arguments>")
     arguments, at = _json_until(text, inner.end(), inner[1])
-    return Call(name, arguments), _close(text, at, "tool")
+    return [Call(name, arguments)], _close(text, at, "tool")
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #5adc9385
 def _json_text(value: Any) -> str:
@@ -324,8 +325,8 @@ def _typed(text: str) -> Any:
     return text if isinstance(value, str) or end != len(text.strip()) else value
 
 
-def _function_call(text: str, at: int) -> tuple[Call, int]:
-    "Read the `<function=name>` block at position `at`; return its call and the position after it."
+def _function_call(text: str, at: int) -> tuple[list[Call], int]:
+    "Read the `<function=name>` block at position `at`; return its one call and the position after it."
     name, arguments = _function.match(text, at), {}
     if not name:
         raise _Malformed("a call should begin with <function=name>")
@@ -337,7 +338,7 @@ def _function_call(text: str, at: int) -> tuple[Call, int]:
         arguments[argument[1].strip()] = _typed(text[argument.end() : end])
         at = _close(text, end, "parameter")
     _check_plain(arguments)
-    return Call(name[1].strip(), arguments), _close(text, at, "function")
+    return [Call(name[1].strip(), arguments)], _close(text, at, "function")
 
 
 def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
@@ -346,8 +347,7 @@ def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
     if text.startswith("[", at):
         calls, at = _json_list(text, at)
     elif text.startswith("<function=", at):
-        call, at = _function_call(text, at)
-        calls = [call]
+        calls, at = _function_call(text, at)
     else:
         value, at = _json_object(text, at)
         calls = [_call_from(value)]
@@ -372,8 +372,7 @@ def _without_thoughts(text: str) -> str:
 def _xml_calls(text: str, at: int) -> tuple[list[Call], int]:
     """Read the `<tool>` or `<function=name>` block whose first five characters end at `at`; return its call and the
     position after the block."""
-    call, at = _xml_call(text, at - 5) if text.startswith("<tool", at - 5) else _function_call(text, at - 5)
-    return [call], at
+    return (_xml_call if text.startswith("<tool", at - 5) else _function_call)(text, at - 5)
 
 
 _MARKERS = {
@@ -394,13 +393,12 @@ def _marked_calls(text: str) -> list[Call]:
     "Return all calls that begin with a marker; prose between them is ignored."
     calls, at = [], 0
     while found := _block.search(text, at):
-        if len(calls) < MAX_CALLS:
-            some, at = _MARKERS[found[0]](text, found.end())
-        else:
-            some = [None]
-        calls += some
-        if len(calls) > MAX_CALLS:
-            raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+        if len(calls) >= MAX_CALLS:
+            raise _Malformed(_TOO_MANY)
+        more, at = _MARKERS[found[0]](text, found.end())
+        calls += more
+    if len(calls) > MAX_CALLS:
+        raise _Malformed(_TOO_MANY)
     return calls
 
 
@@ -418,12 +416,8 @@ def _unfenced(text: str) -> str:
     return text[3:-3].removeprefix("json").strip()
 
 
-_bare_list = {
-    "json": re.compile(r"\[\s*\{"),
-    "llama": re.compile(r"\[\s*\{"),
-    "mistral": re.compile(r"\[\s*\{"),
-    "pythonic": re.compile(rf"\[\s*{_NAME}\("),
-}
+_bare_list = dict.fromkeys(("json", "llama", "mistral"), re.compile(r"\[\s*\{"))
+_bare_list |= {"pythonic": re.compile(rf"\[\s*{_NAME}\(")}
 
 
 def _bare_calls(text: str, form: str) -> list[Call]:
@@ -436,11 +430,9 @@ def _bare_calls(text: str, form: str) -> list[Call]:
     else:
         return []
     if len(calls) > MAX_CALLS:
-        raise _Malformed(f"a turn may hold {MAX_CALLS} calls at most")
+        raise _Malformed(_TOO_MANY)
     if end != len(text):
-        raise _Malformed(
-            "a JSON call should stand alone" if form != "pythonic" else "a list of calls should stand alone"
-        )
+        raise _Malformed(f"{'a list of calls' if form == 'pythonic' else 'a JSON call'} should stand alone")
     return calls
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #dcf6f2af
@@ -564,11 +556,8 @@ def prompt_messages(
     if lists_tools(task):
         return messages
     system = "\n".join(message["content"] for message in messages if message["role"] == "system")
-    listed = "\n".join(
-        part
-        for part in (system, "Tools:", tool_prompt(task.tools), f"Call: {_HOW_TO_CALL[form]}", f"End: {_HOW_TO_END}")
-        if part
-    )
+    parts = (system, "Tools:", tool_prompt(task.tools), f"Call: {_HOW_TO_CALL[form]}", f"End: {_HOW_TO_END}")
+    listed = "\n".join(filter(None, parts))
     return [{"role": "system", "content": listed}, *(message for message in messages if message["role"] != "system")]
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #b9e0feaf
@@ -590,12 +579,8 @@ def call_form(
 # %% ../../nbs/07_rollout/01_turns.ipynb #6cdd3f04
 _LONGEST = 1000  # characters; a larger `maxLength` is left out, because patterns grow with it
 _CHARACTER = r'([^"\\\n]|\\["\\/bfnrt])'  # one character of a JSON string
-_VALUES = {
-    "number": r"-?[0-9]+(\.[0-9]+)?",
-    "integer": "-?[0-9]+",
-    "boolean": "true|false",
-    "null": "null",
-}  # type in the schema -> pattern of a value
+# type in the schema -> pattern of a value
+_VALUES = {"number": r"-?[0-9]+(\.[0-9]+)?", "integer": "-?[0-9]+", "boolean": "true|false", "null": "null"}
 
 
 def _escaped_pattern(text: str) -> str:
@@ -609,13 +594,9 @@ def _value_pattern(schema: dict, form: str) -> str:
     if listed := schema.get("enum"):
 
         def text(value):
-            return (
-                value
-                if form == "xml" and isinstance(value, str)
-                else _python_text(value)
-                if form == "pythonic"
-                else _json_text(value)
-            )
+            if form == "xml" and isinstance(value, str):
+                return value
+            return _python_text(value) if form == "pythonic" else _json_text(value)
 
         return f"({'|'.join(_escaped_pattern(text(value)) for value in listed)})"
     longest = schema.get("maxLength")

@@ -14,8 +14,9 @@ import queue
 import random
 import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import torch
@@ -29,16 +30,16 @@ _IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "CRI
 _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 
 
-class kept_seeds:
-    "A context that leaves the random number generators of Python, numpy and torch as they were."
-
-    def __enter__(self) -> None:
-        self.states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-    def __exit__(self, *error) -> None:
-        random.setstate(self.states[0])
-        np.random.set_state(self.states[1])
-        torch.set_rng_state(self.states[2])
+@contextmanager
+def kept_seeds() -> Iterator[None]:
+    "Leave the random number generators of Python, numpy and torch as they were before the block."
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 # %% ../../nbs/07_rollout/07_vllm.ipynb #7049d124
 _ADAPTERS: dict[int, tuple[dict, dict]] = {}  # number of the request -> (peft configuration, tensors)
@@ -84,11 +85,8 @@ def load_full(
     engine.reset_prefix_cache()
 
 # %% ../../nbs/07_rollout/07_vllm.ipynb #f675772a
-LARGEST_ERROR = {
-    "float32": 1e-3,
-    "bfloat16": 0.25,
-    "float16": 0.05,
-}  # mean difference of logprobs, in nats, above which an engine samples from another distribution
+# mean difference of logprobs, in nats, above which an engine samples from another distribution
+LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
 
 
 @dataclass(frozen=True)
@@ -152,12 +150,11 @@ class _Turn:
             else:
                 self.future.set_result(result)
 
-        try:
+        with suppress(RuntimeError):  # the caller's loop is closed
             self.loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            pass  # the caller's loop is closed
 
 
+_AT_ONCE = 256  # most episodes decoded at once
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # ranks of adapters that vLLM supports
 
 
@@ -174,7 +171,6 @@ class VLLMEngine:
         peft: dict | None = None,  # configuration of the adapter to come; None: all weights are trained
         dtype: str = "float32",  # precision of weights, keys and values
         max_tokens: int = 512,  # most tokens of an episode
-        max_episodes: int = 256,  # most episodes decoded at once
         memory: float = 0.4,  # share of the GPU's memory to use; on a CPU, share of 4 GiB for keys and values
         seed: int = 0,
     ):
@@ -183,7 +179,7 @@ class VLLMEngine:
             model=model,
             dtype=dtype,
             max_model_len=max_tokens,
-            max_num_seqs=max_episodes,
+            max_num_seqs=_AT_ONCE,
             enable_prefix_caching=True,
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
@@ -205,7 +201,7 @@ class VLLMEngine:
                 block_size=32,
                 kv_cache_memory_bytes=int(memory * 2**32),
                 enable_chunked_prefill=False,
-                max_num_batched_tokens=max(2048, max_tokens, max_episodes),
+                max_num_batched_tokens=max(2048, max_tokens, _AT_ONCE),
             )
         self.counters, self.proofs = EngineStats(), {"proved": 0, "unproved": 0}
         self.version, self.adapter, self.rounding, self.expected, self.asleep = 0, None, math.nan, 0, False
@@ -240,9 +236,9 @@ class VLLMEngine:
             while self.carry_out():
                 self.step()
         except Exception as error:
+            said = [*str(error).strip().splitlines(), "no message"][0]
             self.error = EngineError(
-                f"vLLM failed: {type(error).__name__}: "
-                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}; "
+                f"vLLM failed: {type(error).__name__}: {said}; "
                 "finished steps are kept. Give vLLM more memory (rollout.gpu_memory), or sample with rollout.engine=hf."
             )
             self.error.__cause__ = error
@@ -287,14 +283,8 @@ class VLLMEngine:
             self.counters.tokens_reused += reused
             self.counters.tokens_prefilled += len(output.prompt_token_ids) - reused
             self.counters.tokens_decoded += len(sampled.token_ids)
-            turn.settle(
-                Completion(
-                    list(sampled.token_ids),
-                    logprobs,
-                    "stop" if sampled.finish_reason == "stop" else "length",
-                    turn.version,
-                )
-            )
+            finish = "stop" if sampled.finish_reason == "stop" else "length"
+            turn.settle(Completion(list(sampled.token_ids), logprobs, finish, turn.version))
         self.counters.iterations += 1
         self.counters.seconds += time.perf_counter() - start
 
@@ -407,20 +397,15 @@ class VLLMEngine:
         weights."""
         from vllm import SamplingParams
 
-        found = {}
+        found, params = {}, dict(temperature=1.0, max_tokens=1, logprobs=20, detokenize=False, ignore_eos=True)
         for row, prompt in enumerate(probe.prompts):
-            self.engine.add_request(
-                f"probe-{row}",
-                {"prompt_token_ids": list(prompt)},
-                SamplingParams(temperature=1.0, max_tokens=1, logprobs=20, detokenize=False, ignore_eos=True),
-                lora_request=self.adapter,
-            )
+            asked = {"prompt_token_ids": list(prompt)}
+            self.engine.add_request(f"probe-{row}", asked, SamplingParams(**params), lora_request=self.adapter)
         while len(found) < len(probe.prompts):
             for output in self.engine.step():
                 if output.finished:
-                    found[output.request_id] = {
-                        token: likely.logprob for token, likely in output.outputs[0].logprobs[0].items()
-                    }
+                    likely = output.outputs[0].logprobs[0]
+                    found[output.request_id] = {token: one.logprob for token, one in likely.items()}
         proof = compare(probe, [found[f"probe-{row}"] for row in range(len(probe.prompts))])
         if math.isnan(self.rounding):
             self.rounding = proof.error
@@ -527,26 +512,15 @@ def open_vllm(
         )
     if _OPENED:
         _OPENED.pop().close()
-    dtype = (
-        cfg.rollout.dtype if cfg.rollout.dtype not in ("auto", "model") and not policy.lora else policy.plan.dtype
-    )  # an adapter is sampled on the base that it is trained on
-    _OPENED.append(
-        VLLMEngine(
-            find_model(cfg.model.name),
-            policy.adapter_config(),
-            dtype,
-            int(longest),
-            memory=cfg.rollout.gpu_memory,
-            seed=cfg.seed,
-        )
-    )
+    dtype = cfg.rollout.dtype
+    if dtype in ("auto", "model") or policy.lora:  # an adapter is sampled on the base that it is trained on
+        dtype = policy.plan.dtype
+    model, peft, memory = find_model(cfg.model.name), policy.adapter_config(), cfg.rollout.gpu_memory
+    _OPENED.append(VLLMEngine(model, peft, dtype, int(longest), memory, cfg.seed))
     return _OPENED[0]
 
 
-def open_auto(
-    cfg: Config,
-    policy: Policy,
-):
+def open_auto(cfg: Config, policy: Policy):
     "Open vLLM where it can sample the policy, and the `hf` engine otherwise."
     from mcp_grpo.rollout.rows import open_hf
 

@@ -19,7 +19,6 @@ from ..rollout.trajectory import Trajectory
 # %% ../../nbs/08_train/00_advantage.ipynb #81f15bd5
 def grpo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return `(r - mean) / (std + 1e-6)`."
     return (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-6)
@@ -27,7 +26,6 @@ def grpo(
 # %% ../../nbs/08_train/00_advantage.ipynb #69ad1b7b
 def dr_grpo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return `r - mean`."
     return rewards - rewards.mean()
@@ -35,7 +33,6 @@ def dr_grpo(
 # %% ../../nbs/08_train/00_advantage.ipynb #6978352a
 def rloo(
     rewards: Tensor,  # [n] valid rewards of one group
-    cfg: TrainConfig = TrainConfig(),  # unused; every method takes it
 ) -> Tensor:  # [n]
     "Return each reward minus the mean of the other rewards."
     n = len(rewards)
@@ -71,9 +68,8 @@ class Row:
         "Make a row from a trajectory."
         end = max((i + 1 for i, sampled in enumerate(t.sampled) if sampled), default=0)
         starts = [turn.start for turn in t.turns if turn.role != "tool"]
-        turn = torch.tensor(
-            [max(bisect_right(starts, i) - 1, 0) for i, sampled in enumerate(t.sampled) if sampled], dtype=torch.long
-        )
+        turns = [max(bisect_right(starts, i) - 1, 0) for i, sampled in enumerate(t.sampled) if sampled]
+        turn = torch.tensor(turns, dtype=torch.long)
         rewards = torch.zeros(len(turn), dtype=torch.float64)
         credited = sum(t.outcome.rewards.values(), [])
         if len(turn):
@@ -90,31 +86,29 @@ class Row:
         self.reward, self.rewards = self.reward - penalty.sum().item(), self.rewards - penalty
 
 # %% ../../nbs/08_train/00_advantage.ipynb #a2d89cd2
-_Method = Callable[
-    [list[list[Row]], TrainConfig], list[list[Tensor]]
-]  # the rows of each group -> one advantage per sampled token
+# the rows of each group -> one advantage per sampled token
+_Method = Callable[[list[list[Row]], TrainConfig], list[list[Tensor]]]
 
 
 def has_spread(
     rewards: Tensor,  # [n] of one group
 ) -> bool:
     "Return whether the rewards of a group differ."
-    return (
-        len(rewards) > 1 and not (rewards.max() - rewards.min()).item() <= 1e-8
-    )  # NaN differs from every other reward
+    # NaN differs from every other reward
+    return len(rewards) > 1 and not (rewards.max() - rewards.min()).item() <= 1e-8
 
 
 def _by_episode(
-    method: Callable[[Tensor, TrainConfig], Tensor],  # the rewards of a group -> one advantage per reward
+    method: Callable[[Tensor], Tensor],  # the rewards of a group -> one advantage per reward
 ) -> _Method:
     "Make a method that gives every token the advantage of its episode."
 
-    def of_group(group: list[Row], cfg: TrainConfig) -> list[Tensor]:
+    def of_group(group: list[Row]) -> list[Tensor]:
         rewards = torch.tensor([row.reward for row in group], dtype=torch.float64)
-        values = method(rewards, cfg) if has_spread(rewards) else torch.zeros_like(rewards)
+        values = method(rewards) if has_spread(rewards) else torch.zeros_like(rewards)
         return [torch.full_like(row.rewards, value) for row, value in zip(group, values.tolist())]
 
-    return lambda groups, cfg: [of_group(group, cfg) for group in groups]
+    return lambda groups, cfg: [of_group(group) for group in groups]
 
 # %% ../../nbs/08_train/00_advantage.ipynb #c966af12
 def turn_returns(
@@ -144,7 +138,7 @@ def by_turn(
             rewards = torch.tensor([returns[i][k] for i in took], dtype=torch.float64)
             if not has_spread(rewards):
                 continue
-            for i, value in zip(took, grpo(rewards, cfg).tolist()):
+            for i, value in zip(took, grpo(rewards).tolist()):
                 out[i][group[i].turn == k] = value
         return out
 
@@ -230,12 +224,8 @@ ADVANTAGES: dict[str, _Method] = {
     "shuffled": _by_episode(grpo),  # permuted by `advantages`
 }
 WITH_VALUES = ("gae", "group_gae")
-BY_EPISODE = (
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "shuffled",
-)  # compare the rewards of a group's episodes: equal rewards give zero advantages
+# compare the rewards of a group's episodes: equal rewards give zero advantages
+BY_EPISODE = ("grpo", "dr_grpo", "rloo", "shuffled")
 
 
 def _shuffle(

@@ -53,9 +53,8 @@ def make_rows(
     "Make the rows of all groups; leave out groups with equal rewards if configured and the advantage allows it."
     valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
     if cfg.drop_zero_variance_groups and advantage_kind(cfg) in BY_EPISODE:
-        valid = [
-            group for group in valid if has_spread(torch.tensor([t.outcome.reward for t in group], dtype=torch.float64))
-        ]
+        rewards = [torch.tensor([t.outcome.reward for t in group], dtype=torch.float64) for group in valid]
+        valid = [group for group, earned in zip(valid, rewards) if has_spread(earned)]
     return [[_shaped_row(t, cfg, max_tokens) for t in group] for group in valid]
 
 
@@ -86,10 +85,8 @@ def _pack(
 def _pad(
     rows: list[Row],  # at least one
     device: torch.device | str = "cpu",  # the policy's
-) -> tuple[
-    Tensor, Tensor, Tensor
-]:  # int64: [rows, tokens] ids; per sampled token, the position of the state that predicts it, and its id
-    "Pad rows on the right to one length."
+) -> tuple[Tensor, Tensor, Tensor]:  # int64: [rows, tokens] ids; per sampled token, its state's position, and its id
+    "Pad rows on the right to one length; the state of a token is the one that predicts it."
     width = max(len(row.ids) for row in rows)
 
     def padded(values, dtype):
@@ -131,26 +128,22 @@ class MicroBatch:
         self.advantage = of_rows([row.advantage for row in rows])
         self.values_old = of_rows([row.values for row in rows])  # before the step, if there is a value head
         self.returns = of_rows([row.returns for row in rows])
-        self.logp_ref = of_rows(
-            [row.logp_ref for row in rows]
-        )  # otherwise set by the reference pass, if the loss has a KL term
+        # otherwise set by the reference pass, if the loss has a KL term
+        self.logp_ref = of_rows([row.logp_ref for row in rows])
 
     def score(
         self,
         causal: nn.Module,  # a causal language model
         temperature: float,  # the sampler's
-    ) -> tuple[
-        Tensor, Tensor, Tensor | None
-    ]:  # logprobs, entropies and values of the sampled tokens; None without a value head
-        "Run the rows through the network."
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        "Return logprobs, entropies and values of the sampled tokens; None in place of values without a value head."
         if self.tree is None:
             hidden, targets = sampled_hidden(causal, *self.padded[:2]), self.padded[2]
         else:
             hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
         head = getattr(causal, "value_head", None)
-        return *token_logprobs(
-            hidden, Head.of(causal), targets, temperature
-        ), None if head is None else estimate_values(head, hidden)
+        values = None if head is None else estimate_values(head, hidden)
+        return *token_logprobs(hidden, Head.of(causal), targets, temperature), values
 
     def by_row(
         self,

@@ -30,10 +30,6 @@ from ..model.reference import Reference
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #0dd4e7f0
-class CheckpointError(UserError, ValueError):
-    "A checkpoint cannot be written, or it does not match the run; the message names the reason."
-
-
 def _sync(
     path: Path,  # a file or a folder
 ):
@@ -62,7 +58,7 @@ def _commit(
     "Make `target`, complete or not at all. Raises `WriteError` if the disk is full or permission is missing."
     world = world or World()
     if target.exists():
-        raise CheckpointError(f"{target.name} exists already; a checkpoint is never overwritten.")
+        raise UserError(f"{target.name} exists already; a checkpoint is never overwritten.")
     part = target.with_name(f".{target.name}.part")
     with writing(target, SafetensorError):
         if not world.rank:
@@ -72,26 +68,14 @@ def _commit(
         fill(part)
         world.gather("filled")
         if not world.rank:
-            _finish(part, target, about)
+            files = sorted(path for path in part.rglob("*") if path.is_file())
+            digests = {str(path.relative_to(part)): _digest(path) for path in files}
+            (part / "manifest.json").write_text(json.dumps({**(about or {}), "files": digests}, indent=1))
+            for path in [*part.rglob("*"), part]:
+                _sync(path)
+            os.rename(part, target)
+            _sync(target.parent)
         world.gather("whole")
-
-
-def _finish(
-    part: Path,  # the filled temporary folder
-    target: Path,  # its final name
-    about: dict | None,  # as in `_commit`
-):
-    "Write the manifest into the filled folder, and rename the folder."
-    files = sorted(path for path in part.rglob("*") if path.is_file())
-    folders = [path for path in part.rglob("*") if path.is_dir()]
-    manifest = part / "manifest.json"
-    manifest.write_text(
-        json.dumps({**(about or {}), "files": {str(path.relative_to(part)): _digest(path) for path in files}}, indent=1)
-    )
-    for path in [*files, manifest, *folders, part]:
-        _sync(path)
-    os.rename(part, target)
-    _sync(target.parent)
 
 
 def _is_whole(
@@ -121,11 +105,11 @@ class Manifest(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        "Read the manifest of a checkpoint; `CheckpointError` names the wrong field."
+        "Read the manifest of a checkpoint; `UserError` names the wrong field."
         try:
             return cls.model_validate_json((folder / "manifest.json").read_text())
         except ValidationError as e:
-            raise CheckpointError(explain(e, f"{folder.name}/manifest.json", cls)) from None
+            raise UserError(explain(e, f"{folder.name}/manifest.json", cls)) from None
 
     def check(
         self,
@@ -133,20 +117,20 @@ class Manifest(BaseModel):
         seed: int | None = None,  # of the run that resumes; None: not checked
         moving: bool = False,  # whether the run's reference is a moving average
     ):
-        """Raise `CheckpointError` if the run that resumes has another model, adapter or seed, or if its moving
+        """Raise `UserError` if the run that resumes has another model, adapter or seed, or if its moving
         reference is missing."""
         if {"model": self.model, "lora": self.lora} != origin:
-            raise CheckpointError(
+            raise UserError(
                 f"The checkpoint is of another model: it was made for {self.model} with lora={self.lora}, and "
                 f"this is {origin['model']} with lora={origin['lora']}; "
                 "resume with the model settings of the checkpoint."
             )
         if seed not in (None, self.seed):
-            raise CheckpointError(
+            raise UserError(
                 f"The checkpoint is of a run with the seed {self.seed}: resume it with that seed, not {seed}."
             )
         if moving and not any(name.startswith("reference") for name in self.files):
-            raise CheckpointError(
+            raise UserError(
                 "The checkpoint holds no moving reference, but train.reference is ema: resume with the "
                 "train.reference and train.kl of the checkpoint, or start a new run."
             )
@@ -185,11 +169,9 @@ def _random_states() -> dict[str, torch.Tensor]:
         "numpy.rest": torch.tensor(rest, dtype=torch.float64),
         "torch": torch.get_rng_state(),
     }
-    return (
-        {**found, **{f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}}
-        if torch.cuda.is_available()
-        else found
-    )
+    if torch.cuda.is_available():
+        found |= {f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+    return found
 
 
 def _restore_random(
@@ -256,18 +238,18 @@ def _read_tensors(
     name: str,  # weights | optimizer | reference
 ) -> dict[str, torch.Tensor]:
     "Read the tensors of a checkpoint, written by one process or in shares by several."
-    return {
-        key: value for path in sorted(folder.glob(f"{name}*.safetensors")) for key, value in load_file(path).items()
-    }
+    found = {}
+    for path in sorted(folder.glob(f"{name}*.safetensors")):
+        found |= load_file(path)
+    return found
 
 
 def load_checkpoint(
     folder: str | Path,  # of the run's checkpoints; need not exist
     policy: Policy,  # gets the weights
-    optimizer: Optimizer
     # gets the optimizer's state; None: the policy will not be trained, so only weights are loaded, and those of a
     # value head only if the policy has one
-    | None = None,
+    optimizer: Optimizer | None = None,
     seed: int | None = None,  # of the run that resumes; None: not checked
     world: World | None = None,  # processes that load together, in any number; None: only this process
     reference: Reference | None = None,  # gets the saved weights if it is a moving average
@@ -284,15 +266,14 @@ def load_checkpoint(
     manifest.check(policy.origin, seed, moving)
     weights = _read_tensors(target, "weights")
     if optimizer is None:
-        weights = {
-            name: value for name, value in weights.items() if "value_head." not in name or name in policy.trainable()
-        }
+        known = policy.trainable()
+        weights = {name: value for name, value in weights.items() if "value_head." not in name or name in known}
     try:
         policy.load(weights)
         if moving:
             reference.load(_read_tensors(target, "reference"))
     except PolicyError as e:
-        raise CheckpointError(f"{target.name}: {e} Resume with the model settings of the checkpoint.") from None
+        raise UserError(f"{target.name}: {e} Resume with the model settings of the checkpoint.") from None
     if optimizer is not None:
         optimizer.load(_read_tensors(target, "optimizer"))
         states = sorted(target.glob("random*.safetensors"))
@@ -305,23 +286,21 @@ def check_resumable(
     folder: str | Path,  # of the run's checkpoints; need not exist
     cfg: Config,  # of the run that resumes
 ) -> int:  # finished steps; 0 if the run had no checkpoint yet and begins again
-    """Raise `CheckpointError` if all checkpoints are damaged, the model, seed or reference differs, or fewer steps are
+    """Raise `UserError` if all checkpoints are damaged, the model, seed or reference differs, or fewer steps are
     configured than are done; needs no model."""
     (found, damaged), m = _newest(folder), cfg.model
     if found is None and not damaged:
         return 0
     if found is None:
-        raise CheckpointError(
+        raise UserError(
             f"No checkpoint of this run is whole ({', '.join(path.name for path in damaged)}): restore one, or "
             "remove them all to repeat the run from its first step."
         )
     lora = {"rank": m.lora.rank, "alpha": m.lora.alpha} if m.weights == "lora" else None
-    manifest = Manifest.read(found)
-    manifest.check(
-        {"model": m.name, "lora": lora}, cfg.seed, bool(cfg.train.kl.weight) and cfg.train.reference.kind == "ema"
-    )
+    manifest, moving = Manifest.read(found), bool(cfg.train.kl.weight) and cfg.train.reference.kind == "ema"
+    manifest.check({"model": m.name, "lora": lora}, cfg.seed, moving)
     if cfg.train.steps < manifest.step:
-        raise CheckpointError(
+        raise UserError(
             f"train.steps is {cfg.train.steps}, and the run has done {manifest.step} steps already: give at least "
             "this number, or start a new run."
         )

@@ -9,7 +9,7 @@ __all__ = ['HealthError', 'Verdict', 'stop_if_critical', 'Health', 'log_lines', 
 import math
 from collections import Counter, deque
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator
 
 import torch
@@ -39,14 +39,12 @@ def _range(name: str, steps: int, critical: int) -> Range:
 
 
 _RANGES: dict[str, Range] = {
-    "invalid": Range(
-        0.0, 0.05, 2, 3
-    ),  # share of episodes without a reward: the infrastructure failed, or a reward term could not be computed
+    # share of episodes without a reward: the infrastructure failed, or a reward term could not be computed
+    "invalid": Range(0.0, 0.05, 2, 3),
     "skipped": _range("skipped", 1, 3),
     "weights_moved": _range("weights_moved", 3, 3),
-    "tokens_with_advantage": Range(
-        1.0, math.inf, 3, 10
-    ),  # tolerant, because rewards that are all equal are no fault of the program
+    # tolerant, because rewards that are all equal are no fault of the program
+    "tokens_with_advantage": Range(1.0, math.inf, 3, 10),
     "groups_with_spread": _range("groups_with_spread", 5, 0),
     "versions_behind": _range("versions_behind", 1, 3),
     "sampler_gap": _range("sampler_gap", 2, 3),
@@ -78,12 +76,9 @@ def stop_if_critical(
     verdicts: list[Verdict],  # of a step
 ):
     "Raise `HealthError` with a report if a verdict is critical."
-    if not any(verdict.critical for verdict in verdicts):
-        return
-    raise HealthError(
-        "The run was stopped, because further steps would teach the policy nothing, or make it worse.\n"
-        + "\n".join(f"- {verdict}" for verdict in verdicts)
-    )
+    if any(verdict.critical for verdict in verdicts):
+        stopped = "The run was stopped, because further steps would teach the policy nothing, or make it worse."
+        raise HealthError("\n- ".join([stopped, *map(str, verdicts)]))
 
 # %% ../../nbs/08_train/06_health.ipynb #8f1ecaf0
 def _why_not_moved(
@@ -98,25 +93,19 @@ def _why_not_moved(
     if not metrics["tokens_with_advantage"]:
         return (
             "zero_advantages",
-            (
-                "all advantages are 0, because the rewards of every group are equal: use other tasks, or a reward with "
-                "more grades."
-            ),
+            "all advantages are 0, because the rewards of every group are equal: use other tasks, or a reward with "
+            "more grades.",
         )
     if not metrics["grad_norm"]:
         return (
             "frozen_weights",
-            (
-                "the gradient is exactly 0 although there are advantages: the adapter is frozen, switched off or not "
-                "part of the computation."
-            ),
+            "the gradient is exactly 0 although there are advantages: the adapter is frozen, switched off or not "
+            "part of the computation.",
         )
     return (
         "optimizer_not_stepping",
-        (
-            "no weight changed, although the gradient and the learning rate are not 0: the optimizer does not step, or "
-            "it updates parameters that are not the model's."
-        ),
+        "no weight changed, although the gradient and the learning rate are not 0: the optimizer does not step, or "
+        "it updates parameters that are not the model's.",
     )
 
 
@@ -131,10 +120,8 @@ def _why_not_finite(
     if metrics.get("loss", 0.0) is None:
         return (
             "loss",
-            (
-                "the loss is not finite: logprobs or weights have overflowed; lower train.lr, or set train.autocast "
-                "to none."
-            ),
+            "the loss is not finite: logprobs or weights have overflowed; lower train.lr, or set train.autocast "
+            "to none.",
         )
     return "gradient", "the gradient is not finite while the loss is: lower train.lr, or set train.autocast to none."
 
@@ -169,15 +156,13 @@ class Health:
                 self.finite(metrics, groups),
                 self.moves(metrics, sum(sum(t.sampled) for t in valid)),
                 self.spread(metrics, valid),
-            ]
-            found += [
                 self.versions(valid, version),
                 self.agrees(metrics),
                 self.ratio(metrics),
                 self.kl(metrics),
                 self.entropy_left(metrics),
+                *self.failing_families(valid),
             ]
-            found += self.failing_families(valid)
         return [verdict for verdict in found if verdict]
 
     def judge(
@@ -194,30 +179,22 @@ class Health:
         times = self.outside[number]
         if times < healthy.steps:
             return None
-        return Verdict(verdict.name, verdict.cause, verdict.text, bool(healthy.critical) and times >= healthy.critical)
+        return replace(verdict, critical=bool(healthy.critical) and times >= healthy.critical)
 
     def invalid(self, played: list[Trajectory], valid: list[Trajectory]) -> Verdict | None:
         "Judge the share of episodes without a reward."
         lost = [t.outcome.reason for t in played if t.outcome.reward is None]
         reason = Counter(lost).most_common(1)[0][0] if lost else ""
-        text = (
-            f"{len(lost)} of {len(played)} episodes have no reward, most often because of: "
-            f"{reason or 'no reason given'}"
-        )
-        return self.judge(
-            "invalid",
-            len(lost) / max(len(played), 1),
-            Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", text),
-        )
+        often = f"most often because of: {reason or 'no reason given'}"
+        text = f"{len(lost)} of {len(played)} episodes have no reward, {often}"
+        verdict = Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", text)
+        return self.judge("invalid", len(lost) / max(len(played), 1), verdict)
 
     def finite(self, metrics: dict, groups: list[list[Trajectory]]) -> Verdict | None:
         "Judge whether updates were skipped because a number was not finite."
         cause, text = _why_not_finite(metrics, groups)
-        return self.judge(
-            "skipped",
-            metrics.get("skipped", 0.0),
-            Verdict("not_finite", cause, f"the update was skipped and no weight was changed; {text}"),
-        )
+        verdict = Verdict("not_finite", cause, f"the update was skipped and no weight was changed; {text}")
+        return self.judge("skipped", metrics.get("skipped", 0.0), verdict)
 
     def moves(self, metrics: dict, sampled: int) -> Verdict | None:
         "Judge whether the weights change, and whether the policy's logprobs change with them."
@@ -225,17 +202,10 @@ class Health:
             return None
         moved = metrics["weights_moved"]
         cause, text = _why_not_moved(metrics, sampled)
-        if (
-            moved
-            and self.cfg.passes > 1
-            and metrics.get("ratio_last_pass_max_deviation") == 0
-            and metrics["tokens_with_advantage"]
-        ):
-            moved, cause, text = (
-                0.0,
-                "policy_not_trained",
-                "weights changed, but no logprob did: the trained weights are not part of the policy's computation.",
-            )
+        same = self.cfg.passes > 1 and metrics.get("ratio_last_pass_max_deviation") == 0
+        if moved and same and metrics["tokens_with_advantage"]:
+            moved, cause = 0.0, "policy_not_trained"
+            text = "weights changed, but no logprob did: the trained weights are not part of the policy's computation."
         verdict = Verdict("policy_does_not_move", cause, f"PPO ratios are degenerate: {text}")
         without_advantages = not moved and cause == "zero_advantages"
         found = self.judge("tokens_with_advantage", float(not without_advantages), verdict)
@@ -254,11 +224,8 @@ class Health:
                 "each task is solved in all of its episodes or in none: raise rollout.samples or rollout.temperature."
             ),
         }[cause]
-        return self.judge(
-            "groups_with_spread",
-            metrics["groups_with_spread"],
-            Verdict("rewards_without_spread", cause, f"the rewards of every group are equal; {advice}"),
-        )
+        verdict = Verdict("rewards_without_spread", cause, f"the rewards of every group are equal; {advice}")
+        return self.judge("groups_with_spread", metrics["groups_with_spread"], verdict)
 
     def versions(self, valid: list[Trajectory], version: int | None) -> Verdict | None:
         "Judge whether episodes were sampled by older weights."
@@ -269,9 +236,8 @@ class Health:
             f"episodes were sampled by version {oldest} of the weights, but the current version is {version}: the "
             "engine did not load an update."
         )
-        return self.judge(
-            "versions_behind", float(max(version - oldest, 0)), Verdict("stale_sampler", "old_version", text)
-        )
+        verdict = Verdict("stale_sampler", "old_version", text)
+        return self.judge("versions_behind", float(max(version - oldest, 0)), verdict)
 
     def agrees(self, metrics: dict) -> Verdict | None:
         "Judge whether sampler and learner compute the same logprobs for the same tokens."
@@ -286,18 +252,14 @@ class Health:
         stale = Verdict(
             "stale_sampler",
             "old_weights",
-            (
-                f"{seen}, but agreed before the weights changed: the engine reports the new version of the weights, "
-                "but samples with old weights."
-            ),
+            f"{seen}, but agreed before the weights changed: the engine reports the new version of the weights, "
+            "but samples with old weights.",
         )
         drift = Verdict(
             "token_drift",
             "other_tokens_or_distribution",
-            (
-                f"{seen} from the first step on: the learner's tokens are not the sampled tokens (they were rendered "
-                "or tokenised again, or the mask is shifted), or rollout.temperature was not applied."
-            ),
+            f"{seen} from the first step on: the learner's tokens are not the sampled tokens (they were rendered "
+            "or tokenised again, or the mask is shifted), or rollout.temperature was not applied.",
         )
         verdict = self.judge("sampler_gap", gap, stale if self.agreed else drift)
         self.agreed |= gap is not None and gap <= _RANGES["sampler_gap"].high
@@ -330,11 +292,8 @@ class Health:
             "train.entropy or rollout.temperature, or lower train.lr."
         )
         solved = metrics["success"] is not None and metrics["success"] > 0.9
-        return self.judge(
-            "entropy",
-            1.0 if solved else now / max(self.entropy, 1e-9),
-            Verdict("entropy_collapse", "no_exploration", text),
-        )
+        left = 1.0 if solved else now / max(self.entropy, 1e-9)
+        return self.judge("entropy", left, Verdict("entropy_collapse", "no_exploration", text))
 
     def failing_families(self, valid: list[Trajectory]) -> list[Verdict]:
         "Return a verdict for each family that never succeeded in the last steps while another family succeeded."
@@ -358,10 +317,8 @@ class Health:
             Verdict(
                 "family_only_fails",
                 family or "no_family",
-                (
-                    f"none of the last {total(family, 0)} episodes of the family {family!r} succeeded, while other "
-                    "families succeed: look at a trajectory of this family."
-                ),
+                f"none of the last {total(family, 0)} episodes of the family {family!r} succeeded, while other "
+                "families succeed: look at a trajectory of this family.",
             )
             for family in failing
         ]
@@ -381,12 +338,8 @@ def log_lines(
     lines = [f"Collected {len(recorded)} sample-time logprobs: mean={mean:.4f}, std={std:.4f}"]
     if metrics.get("ratio") is None:
         return lines
-    return lines + [
-        (
-            f"PPO Ratio Check - mean: {metrics['ratio']:.6f}, std: {metrics['ratio_std'] or 0:.6f}, count: "
-            f"{metrics['tokens_sampled']}"
-        )
-    ]
+    ratios = f"mean: {metrics['ratio']:.6f}, std: {metrics['ratio_std'] or 0:.6f}"
+    return [*lines, f"PPO Ratio Check - {ratios}, count: {metrics['tokens_sampled']}"]
 
 # %% ../../nbs/08_train/06_health.ipynb #ad4136a1
 @contextmanager

@@ -43,21 +43,17 @@ from .trainer import StepResult, Trainer, count_steps
 from .warmstart import load_warm_start
 
 # %% ../../nbs/08_train/10_launch.ipynb #d1bcce5c
-_ADDRESS, _KEY = (
-    "MCP_GRPO_ADDRESS",
-    "MCP_GRPO_KEY",
-)  # environment variables: address and password of the first worker's connection to the notebook
+# environment variables: address and password of the first worker's connection to the notebook
+_ADDRESS, _KEY = "MCP_GRPO_ADDRESS", "MCP_GRPO_KEY"
 # the program that a worker runs
 _WORK = "import sys; from mcp_grpo.train.launch import work; work(*sys.argv[1:3], sys.argv[3] == 'resume')"
 
 
-def _hold_lifeline(
-    descriptor: int = 0,  # standard input
-):
-    "End this process as soon as the other end of the lifeline is closed."
+def _hold_lifeline():
+    "End this process as soon as the other end of its standard input, the lifeline, is closed."
 
     def wait():
-        while os.read(descriptor, 1024):
+        while os.read(0, 1024):
             pass
         os._exit(1)
 

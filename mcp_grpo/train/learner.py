@@ -144,15 +144,9 @@ class Pass:
         if b.logp_old is None:
             b.logp_old = logp.detach()
         tokens = Tokens(logp, b.logp_old, b.advantage, b.row, b.logp_sampler, b.logp_ref, entropy)
+        kl = cfg.kl.weight if cfg.kl.place == "loss" else 0.0
         loss, statistics = policy_loss(
-            tokens,
-            b.weight,
-            self.loss,
-            cfg.kl.weight if cfg.kl.place == "loss" else 0.0,
-            cfg.entropy,
-            cfg.tis.cap,
-            cfg.tis.mode,
-            cfg.kl.estimator,
+            tokens, b.weight, self.loss, kl, cfg.entropy, cfg.tis.cap, cfg.tis.mode, cfg.kl.estimator
         )
         if b.returns is not None:
             of_values = value_loss(values, b.values_old, b.returns).sum() / tokens_in_update * b.real
@@ -176,16 +170,8 @@ class Pass:
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
 
 # %% ../../nbs/08_train/05_learner.ipynb #6750e616
-_FIRST_PASS = (
-    "loss",
-    "policy_loss",
-    "value_loss",
-    "kl",
-    "entropy",
-    "tis",
-    "sampler_gap",
-    "sampler_gap_max",
-)  # before the weights move
+# before the weights move
+_FIRST_PASS = ("loss", "policy_loss", "value_loss", "kl", "entropy", "tis", "sampler_gap", "sampler_gap_max")
 _LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the weights moved
 
 
@@ -271,13 +257,8 @@ class Learner:
         reason = unsupported_tree(policy.model)
         self.share = not reason
         if reason:
-            warnings.warn(
-                (
-                    f"The learner computes the prompt of every row: {policy.name or 'the model'} cannot share "
-                    f"prompts, because {reason}."
-                ),
-                stacklevel=2,
-            )
+            whose = f"{policy.name or 'the model'} cannot share prompts, because {reason}."
+            warnings.warn(f"The learner computes the prompt of every row: {whose}", stacklevel=2)
 
     def step(
         self,
@@ -319,24 +300,15 @@ class Learner:
         rows = sum(by_group, [])
         if advantage_kind(cfg) in WITH_VALUES or cfg.kl.weight and cfg.kl.place == "reward":
             scored = [row for row in rows if any(row.sampled)]
-            self.run_pass.score_first(
-                micro_batches(
-                    scored,
-                    [0.0] * len(scored),
-                    divide(scored, cfg.token_budget, cfg.micro_batch, self.share),
-                    device,
-                    self.share,
-                )
-            )
+            parts = divide(scored, cfg.token_budget, cfg.micro_batch, self.share)
+            self.run_pass.score_first(micro_batches(scored, [0.0] * len(scored), parts, device, self.share))
         compute_advantages(by_group, cfg, generator)
         valid = [t for group in groups for t in group if t.outcome.reward is not None]
-        weights = token_weights(
-            self.run_pass.loss.weights, [row.tokens for row in rows], sum(self.max_tokens - t.prompt_len for t in valid)
-        ).tolist()
-        learnt = [(row, weight) for row, weight in zip(rows, weights) if row.tokens]
-        return make_updates(
-            [row for row, _ in learnt], [weight for _, weight in learnt], cfg, device, self.share, self.world, generator
-        )
+        room, tokens = sum(self.max_tokens - t.prompt_len for t in valid), [row.tokens for row in rows]
+        weights = token_weights(self.run_pass.loss.weights, tokens, room).tolist()
+        weights = [weight for weight, n in zip(weights, tokens) if n]
+        learnt = [row for row, n in zip(rows, tokens) if n]
+        return make_updates(learnt, weights, cfg, device, self.share, self.world, generator)
 
     def run_passes(self, updates: list[list[MicroBatch]]) -> list[dict[str, float]]:
         "Run all passes; count the step also if a later pass fails, because the weights have changed."

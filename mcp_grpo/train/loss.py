@@ -70,19 +70,11 @@ def cispo(t: Tokens, low: float = 1.0, high: float = 4.0, dual: float = 0.0) -> 
     return -clipped * t.advantage * t.logp, clipped != ratio
 
 # %% ../../nbs/08_train/01_loss.ipynb #71113120
-def _by_tokens(lengths: Tensor, constant: int) -> Tensor:
-    return torch.ones_like(lengths) / lengths.sum().clamp(min=1)
-
-
-def _by_rows(lengths: Tensor, constant: int) -> Tensor:
-    return 1 / (lengths.clamp(min=1) * len(lengths))
-
-
-def _by_constant(lengths: Tensor, constant: int) -> Tensor:
-    return torch.full_like(lengths, 1 / max(constant, 1))
-
-
-_WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {"tokens": _by_tokens, "rows": _by_rows, "fixed": _by_constant}
+_WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "tokens": lambda lengths, constant: torch.ones_like(lengths) / lengths.sum().clamp(min=1),
+    "rows": lambda lengths, constant: 1 / (lengths.clamp(min=1) * len(lengths)),
+    "fixed": lambda lengths, constant: torch.full_like(lengths, 1 / max(constant, 1)),
+}
 
 
 def token_weights(
@@ -99,9 +91,8 @@ def token_weights(
 class Loss:
     "Hold a token function, the weights of its tokens in a batch, its clipping bounds and its advantage."
 
-    function: Callable[
-        [Tokens, float, float, float], tuple[Tensor, Tensor]
-    ]  # tokens, low, high, dual -> loss of each token, and whether the token was clipped
+    # tokens, low, high, dual -> loss of each token, and whether the token was clipped
+    function: Callable[[Tokens, float, float, float], tuple[Tensor, Tensor]]
     weights: str = "tokens"  # key of `_WEIGHTS`
     low: float = 0.2  # the lower bound of the ratio is 1 - low
     high: float = 0.2  # the upper bound of the ratio is 1 + high
@@ -148,19 +139,11 @@ def advantage_kind(
     return find_loss(cfg.loss).advantage if cfg.advantage.name == "auto" else cfg.advantage.name
 
 # %% ../../nbs/08_train/01_loss.ipynb #2e19fcb5
-def _k1(d: Tensor) -> Tensor:
-    return -d
-
-
-def _k2(d: Tensor) -> Tensor:
-    return d.square() / 2
-
-
-def _k3(d: Tensor) -> Tensor:
-    return d.exp() - d - 1
-
-
-KL: dict[str, Callable[[Tensor], Tensor]] = {"k1": _k1, "k2": _k2, "k3": _k3}
+KL: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d.square() / 2,
+    "k3": lambda d: d.exp() - d - 1,
+}
 
 
 def kl_estimate(

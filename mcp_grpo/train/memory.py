@@ -101,10 +101,8 @@ def largest_micro_batch(
         return Row(ids, sampled, [0.0] * longest, turn, 0.0, zeros, values=values, returns=values, advantage=zeros)
 
     rows = [row(task, sample) for task in range(groups) for sample in range(samples)]
-    made = [
-        MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share)
-        for part in divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)
-    ]
+    parts = divide(rows, cfg.train.token_budget, cfg.train.micro_batch, share)
+    made = (MicroBatch([rows[i] for i in part], [1.0] * len(part), device, share) for part in parts)
     return max(made, key=lambda b: b.tokens)
 
 
@@ -157,9 +155,8 @@ class Memory:
             "update": self.update,
             "sampling": self.sampling,
         }
-        return (
-            f"{in_words(self.peak)} ({', '.join(f'{name} {in_words(size)}' for name, size in parts.items() if size)})"
-        )
+        named = ", ".join(f"{name} {in_words(size)}" for name, size in parts.items() if size)
+        return f"{in_words(self.peak)} ({named})"
 
 
 def in_words(size: int) -> str:

@@ -24,14 +24,11 @@ def schedule_factor(
     "Look up the schedule of the configuration. Raises `ConfigError` if it cannot be used."
     from transformers import get_scheduler  # imports peft, and bitsandbytes where it is installed: seconds
 
-    throwaway = torch.optim.SGD(
-        [torch.zeros(1)], lr=cfg.lr or 1.0
-    )  # `get_scheduler` needs an optimizer; a minimum rate, such as `min_lr`, is divided by the optimizer's rate
-    schedule = cfg.lr_schedule
+    # `get_scheduler` needs an optimizer; a minimum rate, such as `min_lr`, is divided by the optimizer's rate
+    throwaway, schedule = torch.optim.SGD([torch.zeros(1)], lr=cfg.lr or 1.0), cfg.lr_schedule
     try:
-        return get_scheduler(
-            schedule.name, throwaway, schedule.warmup, max(cfg.steps or 1, 1), schedule.args
-        ).lr_lambdas[0]
+        made = get_scheduler(schedule.name, throwaway, schedule.warmup, cfg.steps or 1, schedule.args)
+        return made.lr_lambdas[0]
     except (ValueError, TypeError, AttributeError) as e:
         raise ConfigError(
             f"train.lr_schedule is {schedule.name!r}, which cannot be used: {str(e).splitlines()[0]}; take "
@@ -87,12 +84,10 @@ class Optimizer:
     ):
         self.policy, self.cfg, self.factor = policy, cfg, schedule_factor(cfg)
         head = [p for name, p in policy.trainable().items() if "value_head." in name]
-        self.torch = make_optimizer(
-            cfg, [p for name, p in policy.trainable().items() if "value_head." not in name], head
-        )
-        self.scaler = torch.amp.GradScaler(
-            policy.device.type, enabled=cfg.autocast == "float16" or policy.model.dtype == torch.float16
-        )
+        others = [p for name, p in policy.trainable().items() if "value_head." not in name]
+        self.torch = make_optimizer(cfg, others, head)
+        scaled = cfg.autocast == "float16" or policy.model.dtype == torch.float16
+        self.scaler = torch.amp.GradScaler(policy.device.type, enabled=scaled)
 
     def set_rate(
         self,
@@ -135,9 +130,8 @@ class Optimizer:
         and the scale of a float16 loss."""
         names, found = self.names(), {f"scaler.{key}": value for key, value in self.scaler.state_dict().items()}
         for i, values in self.torch.state_dict()["state"].items():
-            packed = [
-                value for value in values.values() if isinstance(value, dict)
-            ]  # bitsandbytes keeps its 8-bit state in a nested dictionary
+            # bitsandbytes keeps its 8-bit state in a nested dictionary
+            packed = [value for value in values.values() if isinstance(value, dict)]
             for key, value in (pair for part in (values, *packed) for pair in part.items()):
                 if value is not None and not isinstance(value, dict):
                     found[f"state.{names[i]}.{key}"] = value
@@ -152,28 +146,20 @@ class Optimizer:
     ):
         "Load a state from `tensors` of the same kind of optimizer; the learning rate and the settings do not change."
 
-        def value(tensor):
-            return (
-                tensor if tensor.ndim or tensor.dtype.is_floating_point else tensor.item()
-            )  # some optimizers keep counters as plain numbers
+        def value(tensor):  # some optimizers keep counters as plain numbers
+            return tensor if tensor.ndim or tensor.dtype.is_floating_point else tensor.item()
 
-        state = {i: {} for i, name in enumerate(self.names())}
-        numbers = {name: i for i, name in enumerate(self.names())}
+        names, scale = self.names(), {}
+        state = {name: {} for name in names}
         for name, tensor in tensors.items():
-            parameter, key = name.removeprefix("state.").rsplit(".", 1)
-            if name.startswith("state."):
-                state[numbers[parameter]][key] = value(tensor)
-        self.torch.load_state_dict(
-            {
-                "state": {i: values for i, values in state.items() if values},
-                "param_groups": self.torch.state_dict()["param_groups"],
-            }
-        )
-        scale = {
-            name.removeprefix("scaler."): tensor.item()
-            for name, tensor in tensors.items()
-            if name.startswith("scaler.")
-        }
+            kind, _, rest = name.partition(".")
+            if kind == "scaler":
+                scale[rest] = tensor.item()
+            else:
+                parameter, key = rest.rsplit(".", 1)
+                state[parameter][key] = value(tensor)
+        kept = {i: state[name] for i, name in enumerate(names) if state[name]}
+        self.torch.load_state_dict({"state": kept, "param_groups": self.torch.state_dict()["param_groups"]})
         if scale and self.scaler.is_enabled():
             self.scaler.load_state_dict(scale)
 
@@ -193,13 +179,8 @@ def check_spread(
         )
 
 
-_ELEMENTWISE = (
-    "adamw_torch",
-    "adamw_torch_fused",
-    "sgd",
-    "adagrad",
-    "rmsprop",
-)  # optimizers that update each number independently
+# optimizers that update each number independently
+_ELEMENTWISE = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
 
 # %% ../../nbs/08_train/03_optim.ipynb #66512844
 class ShardedOptimizer(Optimizer):
@@ -221,21 +202,16 @@ class ShardedOptimizer(Optimizer):
         "Update the weights with the gradient of all processes; if it is not finite, nothing is changed."
         return self.policy.step()
 
-    def states(self) -> list[dict]:
-        "Return the optimizer state of each flat part that this process holds."
-        return [self.torch.state[flat] for flat in self.policy.engine.optimizer.fp32_partitioned_groups_flat]
-
     def tensors(self) -> dict[str, Tensor]:
         """Return this process's share of the state: the complete tensors of every n-th parameter, under the same names
         as in a run with one process."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        state, mine, found = self.states()[0], self.policy.mine(), {}
-        for key, value in state.items():
+        first, mine, found = self.policy.engine.optimizer.fp32_partitioned_groups_flat[0], self.policy.mine(), {}
+        for key, value in self.torch.state[first].items():
             for name, p in self.policy.trainable().items():
-                whole = (
-                    safe_get_full_optimizer_state(p, key).reshape(p.ds_shape) if value.ndim else value
-                )  # a collective operation: all processes take part
+                # a collective operation: all processes take part
+                whole = safe_get_full_optimizer_state(p, key).reshape(p.ds_shape) if value.ndim else value
                 if name in mine:
                     found[f"state.{name}.{key}"] = whole.detach().cpu().clone()
         return found
@@ -254,9 +230,8 @@ class ShardedOptimizer(Optimizer):
             }
         for key in [key for key, value in keys.items() if value.ndim]:
             for name, p in self.policy.trainable().items():
-                safe_set_local_optimizer_state(
-                    p, self.policy.part(p, tensors[f"state.{name}.{key}"].to(self.policy.device)), key
-                )
+                whole = tensors[f"state.{name}.{key}"].to(self.policy.device)
+                safe_set_local_optimizer_state(p, self.policy.part(p, whole), key)
 
 # %% ../../nbs/08_train/03_optim.ipynb #50dc39fe
 def open_optimizer(

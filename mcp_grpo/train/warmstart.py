@@ -29,7 +29,7 @@ from ..env.scripted import oracle_turns
 from ..model.policy import Policy, loading
 from ..model.tree import unsupported_tree
 from ..rollout.chat import Chat
-from ..rollout.collect import collect, collect_sync, opening_ids
+from ..rollout.collect import collect_sync, opening_ids
 from ..rollout.engine import Engine, Sampling
 from ..rollout.messages import Scribe, read_recorded, recorded_turns
 from ..rollout.trajectory import Trajectory
@@ -51,9 +51,7 @@ def oracle_scripts(tasks: list[Task]) -> dict[str, list[list[Action]]]:
 def recorded_scripts(
     cfg: Config,
     tasks: list[Task],  # complete
-) -> dict[
-    str, list[list[Action]]
-]:  # task id -> the scripts of the recorded conversations; empty: no file is configured
+) -> dict[str, list[list[Action]]]:  # task id -> scripts of the recorded conversations; empty: no file is configured
     """Return the scripts of the file that `train.warmstart.episodes` names. Raises `ConfigError` if no conversation is
     about a task."""
     path = cfg.train.warmstart.episodes
@@ -69,65 +67,42 @@ def recorded_scripts(
         )
     return found
 
-# %% ../../nbs/08_train/09_warmstart.ipynb #a7ddbe6d
-async def demonstrations_async(
-    tasks: list[Task],
-    pool: Pool,
-    chat: Chat,
-    max_tokens: int,
-    at_once: int = 16,
-    scripts: dict[str, list[list[Action]]] | None = None,
-    max_new_tokens: int = 0,
-) -> list[Trajectory]:
-    "Write the demonstrations of each task, asynchronously; see `demonstrations`."
-    tasks = list({task.task_id: task for task in tasks}.values())  # a task may be in two files
-    scripts = oracle_scripts(tasks) if scripts is None else scripts
-    wanted = [task for task in tasks for _ in scripts.get(task.task_id, ())]
-    groups = await collect(
-        wanted,
-        Scribe(scripts, chat),
-        pool,
-        chat,
-        Sampling(0.0, max_new_tokens or max_tokens),
-        run="oracle",
-        max_tokens=max_tokens,
-        at_once=at_once,
-    )
-    return [group[0] for group in groups]
-
 # %% ../../nbs/08_train/09_warmstart.ipynb #0ac6d934
 def demonstrations(
     tasks: list[Task],  # complete
     pool: Pool,  # open, with their servers
     chat: Chat,  # the policy's
     max_tokens: int,  # of a whole episode
-    at_once: int = 16,  # concurrent episodes
     # task id -> the turns of each demonstration; None: the oracle's. A task without turns is left out
     scripts: dict[str, list[list[Action]]] | None = None,
     max_new_tokens: int = 0,  # of a turn; 0: as many as an episode may have
 ) -> list[Trajectory]:  # in the tasks' order, if each has one demonstration
     "Write the demonstrations of each task: the oracle's episode, or the episodes of other scripts."
-    return run_sync(demonstrations_async, tasks, pool, chat, max_tokens, at_once, scripts, max_new_tokens)
+    tasks = list({task.task_id: task for task in tasks}.values())  # a task may be in two files
+    scripts = oracle_scripts(tasks) if scripts is None else scripts
+    wanted = [task for task in tasks for _ in scripts.get(task.task_id, ())]
+    sampling = Sampling(0.0, max_new_tokens or max_tokens)
+    groups = collect_sync(
+        wanted, Scribe(scripts, chat), pool, chat, sampling, run="oracle", max_tokens=max_tokens, at_once=16
+    )
+    return [group[0] for group in groups]
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #96b02672
 def _room_needed(
     episodes: list[Trajectory],  # demonstrations, at least one
     most: int = 0,  # tokens that the model can read; 0: unknown
-    others: list[
-        tuple[int, int]
-    ] = (),  # per task without a demonstration: tokens of its prompt, calls that a person would need (0: unknown)
+    # per task without a demonstration: tokens of its prompt, calls that a person would need (0: unknown)
+    others: list[tuple[int, int]] = (),
 ) -> tuple[int, int]:  # tokens of an episode, and of a turn
     "Compute limits on tokens for the tasks with demonstrations and for those without."
 
     def larger(tokens: float) -> int:
         return -(-int(tokens) * 3 // 2 // 64) * 64
 
-    turns = [span.end - span.start for episode in episodes for span in episode.turns if span.role == "policy"]
+    written = [[span for span in episode.turns if span.role == "policy"] for episode in episodes]
+    turns = [span.end - span.start for spans in written for span in spans]
     rests = [len(episode.ids) - episode.prompt_len for episode in episodes]
-    per_turn = max(
-        math.ceil(rest / max(sum(span.role == "policy" for span in episode.turns), 1))
-        for rest, episode in zip(rests, episodes)
-    )
+    per_turn = max(math.ceil(rest / max(len(spans), 1)) for rest, spans in zip(rests, written))
     longest = max(larger(len(episode.ids)) for episode in episodes)
     for prompt, calls in others:
         longest = max(longest, prompt + larger(max(*rests, per_turn * (calls + 1))))
@@ -180,13 +155,10 @@ def settle_room(
     for task in tasks:
         if task.task_id in scripts:
             families.setdefault(task.family, []).append(task)
-    some = [
-        task
-        for family in families.values()
-        for task in sorted(family, key=lambda task: (-max(map(len, scripts[task.task_id])), -len(task.question)))[
-            :per_family
-        ]
-    ]
+    some = []
+    for family in families.values():
+        family.sort(key=lambda task: (-max(map(len, scripts[task.task_id])), -len(task.question)))
+        some += family[:per_family]
     unnamed = [task for task in tasks if task.task_id not in scripts]
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
     episodes = demonstrations(some, pool, chat, most or 2**20, scripts=scripts)
@@ -196,11 +168,8 @@ def settle_room(
             "rollout.max_tokens: no task names the calls that it needs, so the limits on tokens cannot be found; "
             f"add --set {_suggest_room(unnamed, prompts, pool, most)}, or other limits."
         )
-    found = (
-        _room_needed(episodes, most, [(prompt, task.calls) for prompt, task in zip(prompts, unnamed)])
-        if episodes
-        else (0, 0)
-    )
+    others = [(prompt, task.calls) for prompt, task in zip(prompts, unnamed)]
+    found = _room_needed(episodes, most, others) if episodes else (0, 0)
     tokens, turn = map(max, found, kept)
     if not cfg.rollout.max_tokens:
         cfg.rollout.max_tokens = tokens
@@ -271,9 +240,8 @@ class WarmStart:
     def __str__(self) -> str:
         lost = ", ".join(f"{family} ({n})" for family, n in self.failed.items())
         return (
-            f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} "
-            "tokens written), "
-            f"{self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token"
+            f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} tokens "
+            f"written), {self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token"
             + (f"; left out, because the demonstration failed: {lost}" if lost else "")
         )
 
