@@ -65,6 +65,21 @@ class ChatMessage(BaseModel):
             calls.append(Call(function["name"], arguments))
         return calls
 
+# %% ../../nbs/07_rollout/09_messages.ipynb #c1a70009
+def calls_as_messages(
+    calls: Iterable[Call],
+    turn: int | str,  # part of the calls' ids
+) -> list[dict]:
+    "Return calls as the `tool_calls` of a message, each with an id."
+    return [
+        {
+            "id": f"call_{turn}_{i}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+        }
+        for i, call in enumerate(calls)
+    ]
+
 # %% ../../nbs/07_rollout/09_messages.ipynb #7d10000a
 def turn_of_message(
     message: dict,  # of the assistant, as the chat completions API has it
@@ -81,21 +96,6 @@ def turn_of_message(
     if len(calls) > MAX_CALLS:
         return Action(malformed=f"a turn may hold {MAX_CALLS} calls at most", text=text, truncated=truncated)
     return Action(calls, text=text, truncated=truncated) if calls else parse_turn(text, truncated=truncated)
-
-# %% ../../nbs/07_rollout/09_messages.ipynb #c1a70009
-def calls_as_messages(
-    calls: Iterable[Call],
-    turn: int | str,  # part of the calls' ids
-) -> list[dict]:
-    "Return calls as the `tool_calls` of a message, each with an id."
-    return [
-        {
-            "id": f"call_{turn}_{i}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-        }
-        for i, call in enumerate(calls)
-    ]
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #c1a7000b
 def policy_spans(trajectory: Trajectory) -> list[TurnSpan]:
