@@ -13,9 +13,9 @@ from typing import Any
 from ..aio import run_sync
 from ..client.pool import Pool
 from ..config import ConfigError, nearest
-from ..env.action import Action, Call, tool_schema
+from ..env.action import Action, Call
 from ..env.episode import Episode, Outcome, servers_of
-from ..rollout.collect import with_schemas
+from ..rollout.collect import shown_schemas
 from ..rollout.messages import turn_of_message
 from ..task import Task
 
@@ -62,9 +62,7 @@ class TaskSession:
 
     def tools(self) -> list[dict]:
         "Return the schemas of the task's tools; empty before the first reset."
-        return (
-            [tool_schema(tool) for tool in run_sync(with_schemas, self.episode.task, self.pool)] if self.episode else []
-        )
+        return run_sync(shown_schemas, self.episode.task, self.pool) if self.episode else []
 
     def step(self, name: str, arguments: dict) -> dict:  # the fields of the observation
         "Carry out one turn. Raises `RuntimeError` before a reset."

@@ -16,10 +16,10 @@ from ..aio import run_in_background
 from ..client.pool import Pool, open_pool
 from ..compare import open_evaluation
 from ..config import asset, find_path, project_root
-from ..env.action import Action, as_user, tool_schema
+from ..env.action import Action, as_user
 from ..env.episode import Episode, Outcome, Step, play_turns
 from ..env.offer import complete_tasks_sync
-from ..rollout.collect import with_schemas
+from ..rollout.collect import shown_schemas
 from ..rollout.messages import turn_of_message
 from ..task import Task, read_tasks
 
@@ -34,7 +34,7 @@ class ChatPlayer:
         self,
         ask: Ask,
         messages: list[dict],  # the prompt; grows turn by turn
-        tools: list[dict],  # results of `tool_schema`
+        tools: list[dict],  # result of `shown_schemas`
     ):
         self.ask, self.messages, self.tools = ask, messages, tools
 
@@ -67,8 +67,8 @@ async def play_chat(
     try:
         await episode.start()
         if not episode.done:
-            tools = [tool_schema(tool) for tool in await with_schemas(episode.task, pool)]
-            await play_turns(episode, ChatPlayer(ask, messages, tools))
+            player = ChatPlayer(ask, messages, await shown_schemas(episode.task, pool))
+            await play_turns(episode, player)
     except Exception as error:
         if not stopped():
             episode.abort(f"{type(error).__name__}: {error}")
