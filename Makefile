@@ -64,8 +64,11 @@ bench: $(READY)
 servers: $(READY)
 	@requirements/third-party
 
-openenv verifiers: $(READY)
-	@requirements/third-party $@
+openenv: $(READY)
+	@requirements/third-party openenv
+
+verifiers: $(READY)
+	@requirements/third-party verifiers
 
 export: $(READY)
 	$(BIN)/nbdev_export
