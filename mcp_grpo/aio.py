@@ -131,6 +131,6 @@ async def run_in_background(
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
         portal().start_task_soon(job.cancel)
-        with suppress(Exception):
+        with anyio.CancelScope(shield=True), suppress(Exception):
             await ended
         raise
