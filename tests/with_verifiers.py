@@ -95,6 +95,7 @@ def test_its_command_evaluates_a_module_of_two_lines(shop, tmp_path):
     with chat_endpoint(lambda asked: shopper(asked)) as url:
         settings = {"--env.taskset.file": shop["file"], "--env.taskset.servers": shop["servers"]}
         settings |= {"-m": "model", "--client.base-url": url, "--client.api-key-var": "NO_KEY", "-n": "1"}
+        settings |= {"--env.taskset.settings": '["servers.world_seed=1"]'}
         words = [word for pair in settings.items() for word in pair]
         done = subprocess.run(
             [sys.executable, "-c", program, "my_tasks", *words, "--no-rich"],

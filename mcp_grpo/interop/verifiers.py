@@ -86,7 +86,11 @@ def _open_tasks(file: str, servers: str, settings: tuple[str, ...]) -> tuple[Poo
     "Open the servers of an environment and complete its tasks. Raises `ConfigError`."
     cfg = open_evaluation("oracle", file or str(asset("tasks/validation.json")), servers, list(settings))
     pool, file, names = open_pool(cfg, project_root()), cfg.data.heldout, cfg.data.server_names
-    return pool, complete_tasks_sync(read_tasks(find_path(file, "task file"), names), pool, file, names)
+    try:
+        return pool, complete_tasks_sync(read_tasks(find_path(file, "task file"), names), pool, file, names)
+    except Exception:
+        pool.close()
+        raise
 
 
 def opened(
