@@ -21,7 +21,7 @@ from pathlib import Path
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.client.spec import embedded_specs
 from mcp_grpo.config import asset
-from mcp_grpo.env.action import Action
+from mcp_grpo.env.action import Action, Call
 from mcp_grpo.env.scripted import Replay, oracle_turns, play_all_sync
 from mcp_grpo.rollout.messages import calls_as_messages
 from mcp_grpo.rollout.turns import render_turn
@@ -46,11 +46,13 @@ def chosen_tasks(number: int = 100) -> list[Task]:
 
 
 def scripts_of(task: Task) -> dict[str, list[Action]]:
-    "The turns of each script: the oracle, its calls in one turn, a wrong answer, no calls."
+    "The turns of each script: the oracle, its calls in one turn, a mistaken call first, a wrong answer, no calls."
     turns = oracle_turns(task)
     calls, wrong = [call for turn in turns for call in turn.calls], Action(answer="0.1234")
     together = [Action(calls), turns[-1]] if calls else turns
-    return {"oracle": turns, "together": together, "wrong": [*turns[:-1], wrong], "none": [wrong]}
+    mistaken = [Action([Call(call.name, dict.fromkeys(call.arguments, "ZZZZ"))]) for call in calls[:1]]
+    scripts = {"oracle": turns, "together": together, "mistaken": mistaken + turns}
+    return scripts | {"wrong": [*turns[:-1], wrong], "none": [wrong]}
 
 
 def prepared(tasks: list[Task]) -> list[tuple[str, Task, list[Action]]]:
