@@ -75,7 +75,8 @@ class TaskSession:
             step, self.outcome = run_sync(self.episode.turn, turn_of_step(name, arguments))
             told = [message["content"] for message in step.observations]
         except Exception as error:
-            self.episode.abort(f"{type(error).__name__}: {error}")
+            # the last turn may have ended the episode, and then reading the state failed: `abort` would come too late
+            self.episode.end, self.episode.record.fault = "aborted", f"{type(error).__name__}: {error}"
             self.close()
         result = told if name == SUBMIT_TURN else "".join(told)
         return {"result": result or None, "reward": self.outcome.reward if self.outcome else 0.0} | self._ending()
