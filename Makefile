@@ -19,7 +19,7 @@ FULL := .venv/.ready-full
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data warmstart smollm2 bench servers export readme setup full
+.PHONY: train test data warmstart smollm2 bench servers openenv verifiers export readme setup full
 setup: $(READY)
 full: $(FULL)
 
@@ -63,6 +63,12 @@ bench: $(READY)
 
 servers: $(READY)
 	@requirements/third-party
+
+openenv: $(READY)
+	@requirements/third-party openenv
+
+verifiers: $(READY)
+	@requirements/third-party verifiers
 
 export: $(READY)
 	$(BIN)/nbdev_export

@@ -101,6 +101,18 @@ def third_party_part(name: str = "") -> str:
     return skipped.read_text().strip() if name and skipped.exists() else ""
 
 
+def passed_beside(package: str) -> None:
+    """Run tests/with_PACKAGE.py where another trainer's package is installed, which wants other versions than this
+    project; skip it where the package cannot be had."""
+    if why := third_party_part(package):
+        pytest.skip(why)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    python, tests = ROOT / f".servers/{package}/bin/python", ROOT / f"tests/with_{package}.py"
+    command = [python, "-m", "pytest", tests, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = run(command, ROOT, env=clean | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.said[-5000:]
+
+
 @pytest.fixture
 def run_notebook(tmp_path):
     "Run the training notebook in a folder of its own."

@@ -36,3 +36,9 @@ def test_models(tmp_path):
     "A family of each way: in slots, with states, with sinks."
     rows = benchmark("models", tmp_path, {"families": "llama,mamba2,qwen3_5_text,gpt_oss"})
     assert "K1a" in {row["id"] for row in rows} and all(row["holds"] for row in rows), rows
+
+
+def test_beyond(tmp_path):
+    "SkyRL and TRL here; OpenEnv and verifiers have tests of their own."
+    rows = benchmark("beyond", tmp_path, {"tasks": 4, "only": "I6a,I6b"})
+    assert {"I6a", "I6b"} == {row["id"] for row in rows} and all(row["holds"] for row in rows), rows

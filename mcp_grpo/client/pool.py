@@ -786,6 +786,13 @@ class Pool:
         bounded = [s for s in map(self.specs.get, names) if s and s.transport == "stdio" and s.isolation != "shared"]
         return min((s.processes for s in bounded), default=float("inf"))
 
+    def free(
+        self,
+        name: str,  # a server
+    ) -> float:  # infinite if the server has no limit
+        "Return how many more leases of a server can begin now, without waiting for another one to end."
+        return self.room([name]) - sum(name in lease.sessions for lease in list(self._leases))
+
     def digests(self) -> dict[str, str]:  # by server, for servers whose tools are known
         "Return the digest of each server's tool list; a spec's `pin` approves one."
         return {name: server.toolbox.digest for name, server in self._servers.items() if server.toolbox}

@@ -72,6 +72,16 @@ def observation(content: str) -> dict:
     "Return a tool's reply as a message."
     return {"role": "tool", "content": content}
 
+# %% ../../nbs/04_env/00_action.ipynb #7d100005
+def as_user(
+    observations: list[dict],  # results of `observation`
+) -> list[dict]:  # one message; empty if there are no observations
+    "Join observations into one user message."
+    if not observations:
+        return []
+    replies = (f"<tool_response>\n{message['content']}\n</tool_response>" for message in observations)
+    return [{"role": "user", "content": "\n".join(replies)}]
+
 # %% ../../nbs/04_env/00_action.ipynb #486c4c3b
 ARGUMENT_ALIASES = {
     "python_code": "code",

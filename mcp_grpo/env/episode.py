@@ -48,6 +48,23 @@ class Outcome:
     reason: str = ""  # one sentence on why there is no reward; empty if there is one
     turns: int = 0  # policy turns taken
 
+    def summary(self) -> dict:  # JSON values
+        "Return how the episode ended, as the metadata of another trainer's step."
+        return {"end": self.end, "success": self.success, "aborted": self.reward is None, "reason": self.reason}
+
+    def metrics(self) -> dict[str, float]:
+        "Return the numbers that other trainers log; `success` is left out if a fault makes it unknown."
+        aborted = self.reward is None
+        terms = {f"reward/{name}": sum(value for _, value in credits) for name, credits in self.rewards.items()}
+        return dict(
+            **({} if aborted else {"success": float(self.success)}),
+            aborted=float(aborted),
+            turns=self.turns,
+            tool_calls=len(self.events),
+            tool_errors=sum(event.is_error for event in self.events),
+            **terms,
+        )
+
 # %% ../../nbs/04_env/06_episode.ipynb #2ddcea25
 CUT = "\n[cut: "  # start of the note below a result that was cut
 
@@ -135,6 +152,11 @@ class Episode:
         if not self.done and self.record.turns >= self.task.max_turns:
             self.end = "malformed" if action.malformed else "max_turns"
         return Step(observations, self.done)
+
+    async def turn(self, action: Action) -> tuple[Step, Outcome | None]:  # no outcome: the episode continues
+        "Carry out one turn, and finish the episode if it was the last one."
+        step = await self.step(action)
+        return step, await self.finish() if step.done else None
 
     async def call(self, call: Call) -> ToolEvent:
         "Make one call outside a turn and record it."

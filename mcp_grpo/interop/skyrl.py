@@ -13,7 +13,7 @@ from typing import Any
 from ..aio import run_sync
 from ..client.pool import Pool
 from ..client.spec import embedded_specs
-from ..env.action import Call
+from ..env.action import Call, as_user
 from ..env.episode import Episode, Outcome, Step
 from ..rollout.turns import parse_turn, prompt_messages
 from ..task import Task
@@ -52,14 +52,6 @@ def _dense(value: Any) -> Any:
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #eb87c1aa
-def _as_user(observations: list[dict]) -> list[dict]:
-    "Join observations into one user message; return an empty list if there are none."
-    if not observations:
-        return []
-    replies = (f"<tool_response>\n{message['content']}\n</tool_response>" for message in observations)
-    return [{"role": "user", "content": "\n".join(replies)}]
-
-
 def _step_output(
     step: Step,
     outcome: Outcome | None,  # outcome of the episode; None: the episode continues
@@ -68,31 +60,14 @@ def _step_output(
     "Return SkyRL's dictionary for one step."
     if outcome is None:
         return dict(
-            observations=_as_user(step.observations), reward=0.0, done=False, metadata={}, postprocessed_action=None
+            observations=as_user(step.observations), reward=0.0, done=False, metadata={}, postprocessed_action=None
         )
-    aborted = outcome.reward is None
-    metadata = dict(end=outcome.end, success=outcome.success, aborted=aborted, reason=outcome.reason)
     return dict(
         observations=[],
-        reward=fault_reward if aborted else outcome.reward,
+        reward=fault_reward if outcome.reward is None else outcome.reward,
         done=True,
-        metadata=metadata,
+        metadata=outcome.summary(),
         postprocessed_action=None,
-    )
-
-
-def _metrics(outcome: Outcome) -> dict[str, float]:
-    "Return the metrics of one episode; `success` is left out if a fault makes it unknown."
-    aborted = outcome.reward is None
-    known = {} if aborted else dict(success=float(outcome.success))
-    terms = {f"reward/{name}": sum(value for _, value in credits) for name, credits in outcome.rewards.items()}
-    return dict(
-        **known,
-        aborted=float(aborted),
-        turns=outcome.turns,
-        tool_calls=len(outcome.events),
-        tool_errors=sum(event.is_error for event in outcome.events),
-        **terms,
     )
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #14b1fc3a
@@ -117,12 +92,6 @@ class MCPToolGroup(ToolGroup):
         return lambda arguments: run_sync(self.episode.call, Call(name, arguments)).content
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #b749808d
-async def _turn(episode: Episode, text: str) -> tuple[Step, Outcome | None]:
-    "Carry out one turn; also return the outcome if it was the last turn."
-    step = await episode.step(parse_turn(text))
-    return step, await episode.finish() if step.done else None
-
-
 class MCPToolEnv(BaseTextEnv):
     "A SkyRL environment for a task on MCP servers."
 
@@ -155,13 +124,13 @@ class MCPToolEnv(BaseTextEnv):
         "Carry out one turn, given as text."
         if self.episode is None:
             raise RuntimeError("call init before step")
-        step, self.outcome = run_sync(_turn, self.episode, action)
+        step, self.outcome = run_sync(self.episode.turn, parse_turn(action))
         self.turns = self.episode.record.turns
         return _step_output(step, self.outcome, self.config.get("fault_reward"))
 
     def get_metrics(self) -> dict:
         "Return the metrics of the finished episode."
-        return _metrics(self.outcome) if self.outcome else {}
+        return self.outcome.metrics() if self.outcome else {}
 
     def close(self) -> None:
         "Give the sessions back; may be called twice."

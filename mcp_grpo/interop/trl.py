@@ -100,10 +100,10 @@ class TaskEnvironment:
         self._finish("")
         task = self._tasks[task_id]
         for server in servers_of(task):
-            held = sum(server in lease.sessions for lease in list(self._pool._leases))
-            if held >= self._pool.room([server]):
+            if self._pool.free(server) < 1:
+                room = self._pool.room([server])
                 raise ConfigError(
-                    f"TRL runs all rollouts of a batch at once, and the server {server!r} may have {held} processes: "
+                    f"TRL runs all rollouts of a batch at once, and the server {server!r} may have {room} processes: "
                     "raise `processes` in its entry, or make the batch smaller."
                 )
         self._episode = Episode(task, self._pool)

@@ -86,6 +86,18 @@ class ModelPlayer:
             self.trajectory.append_given(results)
             self.turn += 1
 
+# %% ../../nbs/07_rollout/06_collect.ipynb #7d10000c
+async def shown_schemas(
+    task: Task,  # a task whose tools are filled in
+    pool: Pool,  # an open pool that holds the task's servers
+) -> list[dict]:  # results of `tool_schema`
+    "Return the schemas of a task's tools, with the servers' descriptions. Raises `SessionError`."
+    listed, schemas = await pool.tools(task.servers), []
+    for tool in task.tools:
+        known = listed[tool.server].get(tool.tool)
+        schemas.append(tool_schema(tool, known.description or "", known.input_schema) if known else tool_schema(tool))
+    return schemas
+
 # %% ../../nbs/07_rollout/06_collect.ipynb #0a560890
 async def opening_ids(
     task: Task,  # a task whose tools are filled in
@@ -98,11 +110,7 @@ async def opening_ids(
         return chat.prompt_ids(task.prompt)
     if not chat.shows_tools(task):
         return chat.prompt_ids(chat.messages(task))
-    listed, schemas = await pool.tools(task.servers), []
-    for tool in task.tools:
-        known = listed[tool.server].get(tool.tool)
-        schemas.append(tool_schema(tool, known.description or "", known.input_schema) if known else tool_schema(tool))
-    return chat.prompt_ids(task.prompt, schemas)
+    return chat.prompt_ids(task.prompt, await shown_schemas(task, pool))
 
 
 async def with_schemas(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..config import ConfigError, explain
-from ..env.action import Action, Call, tool_schema
+from ..env.action import MAX_CALLS, Action, Call, tool_schema
 from ..env.scripted import shown_call
 from ..files import read_json
 from .chat import Chat
@@ -79,6 +79,23 @@ def calls_as_messages(
         }
         for i, call in enumerate(calls)
     ]
+
+# %% ../../nbs/07_rollout/09_messages.ipynb #7d10000a
+def turn_of_message(
+    message: dict,  # of the assistant, as the chat completions API has it
+    truncated: bool = False,  # whether a token limit cut it off
+) -> Action:
+    "Return a message of the policy as a turn; calls that it wrote as text are read too. Never raises."
+    try:
+        read = ChatMessage.model_validate({"role": "assistant"} | message)
+        text, calls = read.text, read.calls
+    except ValidationError as error:
+        return Action(malformed=explain(error, "the message", ChatMessage), truncated=truncated)
+    except ValueError as error:
+        return Action(malformed=str(error), truncated=truncated)
+    if len(calls) > MAX_CALLS:
+        return Action(malformed=f"a turn may hold {MAX_CALLS} calls at most", text=text, truncated=truncated)
+    return Action(calls, text=text, truncated=truncated) if calls else parse_turn(text, truncated=truncated)
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #c1a7000b
 def policy_spans(trajectory: Trajectory) -> list[TurnSpan]:
