@@ -24,8 +24,9 @@ from .hardening.secrets import is_secret_name, longest_first, redact, server_sec
 from .hardening.tools import Toolbox, check_pin
 from .session import Session, SessionError, ToolResult
 from .spec import ServerSpec, SpecError, embedded_specs, from_mcp_servers, make_server, nearest_server
-from .tape import Tape, TapedSession, TapeError
+from .tape import Tape, TapedSession
 from ..config import Config, ConfigError, find_path, nearest, project_root
+from ..errors import UserError
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class ServerPool:
                 check_pin(self.spec, found)
                 self.toolbox = Toolbox(self.spec, found)
             if self.toolbox is None and tape is not None and tape.mode == "replay":
-                raise TapeError(f"{tape.path} knows no server '{name}'. Record it with mode auto.")
+                raise UserError(f"{tape.path} knows no server '{name}'. Record it with mode auto.")
             if self.toolbox is None:
                 session = await self._start_once(asked)
                 if self.closed:
@@ -536,7 +537,7 @@ class Lease:
         tool: str,  # the tool's real name
         arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:  # with a fault, the episode cannot be scored
-        "Call a tool. Raises `TapeError` if the tape is replayed and does not hold the call."
+        "Call a tool. Raises `UserError` if the tape is replayed and does not hold the call."
         return await self.session(server).call(tool, {} if arguments is None else arguments)
 
     async def release(self) -> None:

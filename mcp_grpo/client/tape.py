@@ -96,10 +96,6 @@ _PUT = (
 )
 _PUT_TOOLS = "INSERT OR REPLACE INTO tools(server, digest, tools, generation) VALUES (?,?,?,?)"
 
-
-class TapeError(UserError, RuntimeError):
-    "A tape cannot be used; the message is one sentence that says what to do."
-
 # %% ../../nbs/01_client/04_tape.ipynb #cd4e6a3b
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     "Return a connection in autocommit mode; any thread may use it, one at a time."
@@ -114,10 +110,10 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    "Raise `TapeError` if the database is not a tape."
+    "Raise `UserError` if the database is not a tape."
     empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if not empty and _number(connection, "application_id") != _FORMAT:
-        raise TapeError(f"{path} is a database, but not a tape of this version; choose another path.")
+        raise UserError(f"{path} is a database, but not a tape of this version; choose another path.")
 
 
 def _prepare(connection: sqlite3.Connection, mode: str) -> int:
@@ -147,7 +143,7 @@ class TapeWriter:
         done = Future()
         with self._lock:
             if not self._open or self._pid != os.getpid():
-                raise TapeError("the tape is not open in this process; open the tape here.")
+                raise UserError("the tape is not open in this process; open the tape here.")
             self._queue.put((statement, values, done))
         return done
 
@@ -190,7 +186,7 @@ class TapeWriter:
             self.commits += 1
             error = None
         except Exception as e:  # the thread goes on, and the callers get the error
-            error = TapeError(f"the tape cannot be written ({e}); make room or choose another path.")
+            error = UserError(f"the tape cannot be written ({e}); make room or choose another path.")
             with suppress(sqlite3.Error):
                 self.connection.execute("ROLLBACK")
         for _, _, done in jobs:
@@ -234,7 +230,7 @@ def _load(connection: sqlite3.Connection, path: Path) -> None:
             elif entry != {"tape": 1}:
                 raise ValueError("neither a call nor a list of tools")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise TapeError(
+            raise UserError(
                 f"{path}, line {number}: not a line of a tape ({type(e).__name__}: {e}); export it again."
             ) from e
 
@@ -257,7 +253,7 @@ class TapeFile:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open_with_retries()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as e:
-            raise TapeError(f"{path} cannot be opened as a tape ({e}); choose another path.") from e
+            raise UserError(f"{path} cannot be opened as a tape ({e}); choose another path.") from e
 
     def select(self, query: str, *values: Any) -> list[tuple]:
         "Return the rows of a query."
@@ -265,12 +261,12 @@ class TapeFile:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
         except sqlite3.Error as e:
-            raise TapeError(f"the tape {self.path} cannot be read ({e}); the tape should be open and undamaged.") from e
+            raise UserError(f"the tape {self.path} cannot be read ({e}); the tape should be open and undamaged.") from e
 
     async def write(self, statement: str, values: tuple) -> None:
         "Execute a statement, and return after its commit."
         if self.writer is None:
-            raise TapeError(f"the tape {self.path} was opened with replay and cannot be written to; open it with auto.")
+            raise UserError(f"the tape {self.path} was opened with replay and cannot be written to; open it with auto.")
         await asyncio.shield(asyncio.wrap_future(self.writer.submit(statement, values)))
 
     def close(self) -> None:
@@ -280,16 +276,16 @@ class TapeFile:
             self.writer.close()
 
     def _check(self) -> None:
-        "Raise `TapeError` if path and mode do not fit together."
+        "Raise `UserError` if path and mode do not fit together."
         path, mode = self.path, self.mode
         if mode not in _MODES:
-            raise TapeError(
+            raise UserError(
                 f"the mode of a tape is {', '.join(_MODES[:2])} or {_MODES[2]}, not '{mode}'{nearest(mode, _MODES)}"
             )
         if path.suffix == ".jsonl" and mode != "replay":
-            raise TapeError(f"{path} is an exported tape, which can only be replayed; record into another file.")
+            raise UserError(f"{path} is an exported tape, which can only be replayed; record into another file.")
         if mode == "replay" and not path.is_file():
-            raise TapeError(f"there is no tape {path}; record it first with the mode record or auto.")
+            raise UserError(f"there is no tape {path}; record it first with the mode record or auto.")
 
     def _open_with_retries(self) -> None:
         "Open the file; retry while another process opens or closes the tape."
@@ -385,12 +381,12 @@ class Tape:
         key: CallKey,  # key of the call
         call: Callable[[], Awaitable[ToolResult]],  # makes the call; its result must hold no secrets
     ) -> ToolResult:
-        "Return the recorded answer, or make the call and record its answer. Raises `TapeError` for a miss in replay."
+        "Return the recorded answer, or make the call and record its answer. Raises `UserError` for a miss in replay."
         call_id = (asyncio.get_running_loop(), key.id)
         while (found := self.get(key)) is None:
             if self.mode == "replay":
                 wanted = f"{key.server}.{key.tool}({key.arguments[:200]})"
-                raise TapeError(
+                raise UserError(
                     f"{self.path} does not have {wanted}; {_nearest_call(self.file, key)}. Record it with mode auto."
                 )
             if call_id not in self._running:
@@ -443,7 +439,7 @@ class Tape:
         "Write the tape as sorted lines of JSON, which can be committed and replayed."
         path = Path(path)
         if path.suffix != ".jsonl":
-            raise TapeError(f"{path} should end in .jsonl, so that it can be replayed.")
+            raise UserError(f"{path} should end in .jsonl, so that it can be replayed.")
         tools = self.file.select("SELECT server, digest, tools FROM tools ORDER BY server")
         lines = [{"tape": 1}] + [
             {"server": server, "digest": digest, "tools": json.loads(text)} for server, digest, text in tools
@@ -550,7 +546,7 @@ class TapedSession:
         tool: str,  # real name of the tool
         arguments: dict | None = None,  # real arguments of the call
     ) -> ToolResult:
-        "Return the answer to a call. Raises `TapeError` in replay if the call was never recorded."
+        "Return the answer to a call. Raises `UserError` in replay if the call was never recorded."
         call = _Call(tool, {} if arguments is None else arguments)
         redacted = self._redact(call.arguments)
         key = _call_key(self._server, self._digest, tool, redacted, self.history)
