@@ -10,38 +10,15 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..config import ConfigError, find_path, load_config
+from ..config import ConfigError, find_path
 from ..errors import printable
 from ..files import replace_file
-from .report import Report
+from .report import Report, settings_beyond_preset
 from .view import Table
-
-# %% ../../nbs/09_observe/06_model_card.ipynb #49953023
-_BESIDE = ("run", "seed", "mode", "model.name", "data.", "servers.")  # shown elsewhere in the card
-
-
-def _settings(values: dict, path: str = "") -> dict[str, Any]:
-    "Return the settings of a configuration by their dotted names."
-    found = {}
-    for name, value in values.items():
-        inner = f"{path}.{name}".removeprefix(".")
-        found |= _settings(value, inner) if isinstance(value, dict) and value else {inner: value}
-    return found
-
-
-def settings_beyond_preset(saved: dict) -> dict[str, Any]:  # `saved`: the content of a run's config.yaml
-    "Return the settings in which a run differs from its preset."
-    preset = _settings(load_config(saved["mode"]).model_dump(mode="json"))
-    return {
-        name: value
-        for name, value in _settings(saved).items()
-        if not name.startswith(_BESIDE) and preset.get(name) != value
-    }
 
 # %% ../../nbs/09_observe/06_model_card.ipynb #ba0c113b
 _HUB_NAMES = {"Apache License 2.0": "apache-2.0", "MIT License": "mit"}  # as hubs write them

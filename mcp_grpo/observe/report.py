@@ -10,11 +10,12 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config import ConfigError, experiment, find_run
+from ..config import ConfigError, experiment, find_run, load_config
 from ..files import writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
@@ -22,6 +23,28 @@ from .track import read_lines
 from .view import EPISODES, NeverSucceeded, Picture, Reading, Table, compare, example_tasks
 from .view import never_succeeded, plot_curve, render_episode, success_table, time_table, tool_table
 from ..rollout.trajectory import read_trajectories
+
+# %% ../../nbs/09_observe/04_report.ipynb #49953023
+_BESIDE = ("run", "seed", "mode", "model.name", "data.", "servers.")  # said elsewhere
+
+
+def _settings(values: dict, path: str = "") -> dict[str, Any]:
+    "Return the settings of a configuration by their dotted names."
+    found = {}
+    for name, value in values.items():
+        inner = f"{path}.{name}".removeprefix(".")
+        found |= _settings(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return found
+
+
+def settings_beyond_preset(saved: dict) -> dict[str, Any]:  # `saved`: the content of a run's config.yaml
+    "Return the settings in which a run differs from its preset."
+    preset = _settings(load_config(saved["mode"]).model_dump(mode="json"))
+    return {
+        name: value
+        for name, value in _settings(saved).items()
+        if not name.startswith(_BESIDE) and preset.get(name) != value
+    }
 
 # %% ../../nbs/09_observe/04_report.ipynb #80737ac4
 def is_written(
@@ -48,8 +71,8 @@ class Report:
         self.folder = Path(folder)
         if not (self.folder / "config.yaml").is_file():
             raise ConfigError(f"{folder} is not the folder of a run; give one below outputs/, or its name.")
-        settings = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
-        self.steps, self.heldout_file = settings["train"]["steps"], settings["data"]["heldout"]
+        self.saved = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        self.steps, self.heldout_file = self.saved["train"]["steps"], self.saved["data"]["heldout"]
         self.metrics = read_lines(self.folder / "metrics.jsonl")
         files = {stage: self.folder / EPISODES[stage] for stage in ("before", "warmstart", "after")}
         self.stages = {
@@ -99,8 +122,12 @@ class Report:
 
     @property
     def curve(self) -> Picture | None:
-        "Plot the learning curve; None without a step."
-        return plot_curve(self.metrics) if self.metrics else None
+        "Plot the learning curve, with the success on held-out tasks; None without a step."
+        if not self.metrics:
+            return None
+        stages = next(iter(self.sets.values()), {})
+        at = {"after": len(self.metrics)}
+        return plot_curve(self.metrics, heldout=[(at.get(stage, 0), found.success) for stage, found in stages.items()])
 
     @property
     def examples(self) -> Reading:
@@ -111,6 +138,43 @@ class Report:
         known = {episode.task_id: episode for episode in first.trajectories}
         shown = example_tasks([episode for episode in last.trajectories if episode.task_id in known])
         return compare(first, last, shown) if len(self.stages) > 1 else render_episode(known[task] for task in shown)
+
+    @property
+    def changed(self) -> tuple[str, Reading]:
+        """Say how many held-out tasks succeeded at one of both stages only, and show five of them: at most two that
+        succeeded at the first stage, and then those with the most calls."""
+        if len(self.stages) < 2:
+            return "", Reading([])
+        first, *_, last = self.stages.values()
+        before = {episode.task_id: episode for episode in first.trajectories if episode.outcome.reward is not None}
+        lost, gained = [], []
+        for episode in sorted(last.trajectories, key=lambda episode: -episode.calls):
+            if episode.outcome.reward is None or episode.task_id not in before:
+                continue
+            was, now = before[episode.task_id].outcome.success, episode.outcome.success
+            if was != now:
+                (gained if now else lost).append(episode.task_id)
+        said = f"{len(gained)} tasks succeeded only at the last stage, {len(lost)} only at the first."
+        return said, compare(first, last, (lost[:2] + gained)[:5])
+
+    @property
+    def settings(self) -> Table:
+        "Tabulate the settings in which the run differs from its preset."
+        return Table(["setting", "value"], settings_beyond_preset(self.saved).items())
+
+    @property
+    def cost(self) -> Table | None:
+        "Tabulate what the steps have cost; None without a step."
+        if not self.metrics:
+            return None
+        totals = {
+            "seconds": sum(sum(step.get("seconds", {}).values()) for step in self.metrics),
+            "episodes": sum(step.get("episodes", 0) for step in self.metrics),
+            "tokens sampled": sum(step.get("tokens_sampled", 0) for step in self.metrics),
+            "tokens through the learner": sum(step.get("tokens_forward", 0) for step in self.metrics),
+        }
+        rows = [[name, f"{total:,.0f}", f"{total / len(self.metrics):,.1f}"] for name, total in totals.items()]
+        return Table(["what", "in all", "per step"], rows)
 
     @property
     def times(self) -> Table | None:
@@ -136,7 +200,7 @@ class Report:
         from IPython.display import display
 
         print(self.state)
-        for part in (*self.tables, self.curve, self.examples, self.tools, self.times):
+        for part in (*self.tables, self.curve, self.examples, self.tools, self.times, self.cost, self.settings):
             if part is not None:
                 display(part)
         for line in (*self.changes, *self.never):

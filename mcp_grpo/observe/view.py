@@ -154,8 +154,9 @@ def running_mean(
 def plot_curve(
     metrics: list[dict],  # one per step, with "step" and the named values
     names: Sequence[str] = ("reward", "success"),  # metrics to draw
+    heldout: Iterable[tuple[int, float]] = (),  # (step, success on held-out tasks)
 ) -> Picture:
-    "Plot training metrics over steps: a dot per step, and a running mean as a line."
+    "Plot training metrics over steps: a dot per step, and a running mean as a line; held-out success as diamonds."
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -165,6 +166,8 @@ def plot_curve(
         values = [step.get(name) for step in metrics]
         axes.plot(steps, [float("nan") if value is None else value for value in values], ".", color=f"C{i}", alpha=0.3)
         axes.plot(steps, running_mean(values), color=f"C{i}", label=name)
+    if points := list(heldout):
+        axes.plot(*zip(*points), "D", color="black", label="success, held out", clip_on=False)
     axes.set(xlabel="step", ylabel="mean over the step's episodes")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
