@@ -311,7 +311,9 @@ class ServerPool:
         if isinstance(error, SpecError):
             raise SpecError(reason)
         raise SessionError(
-            self.spec.name, "crash", f"server '{self.spec.name}' could not be made ({type(error).__name__}: {reason})."
+            self.spec.name,
+            "crash",
+            f"server '{self.spec.name}' could not be created ({type(error).__name__}: {reason}).",
         )
 
     async def _spare(self) -> Session | None:
@@ -804,8 +806,8 @@ class Pool:
         return {name: server.instructions for name, server in self._servers.items() if server.instructions}
 
     def error_output(self, name: str) -> str:
-        """Return the end of the error output of the process in which a call of the server failed last, without secrets;
-        empty if there is none."""
+        """Return the end of the error output, without secrets, of the server's process in which the latest failed call
+        ran; empty if no call has failed or the process wrote nothing."""
         failed = self._servers[name].failed
         return failed.error_output if failed else ""
 

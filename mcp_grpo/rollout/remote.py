@@ -372,7 +372,7 @@ class RemoteEngine:
             raise ServerError(
                 f"it does not serve version {self.version} of the weights: its logprobs differ from the policy's "
                 f"by {proof.error:.2g} nats on average, "
-                f"and the update moved them by {proof.moved:.2g}"
+                f"and the update changed the policy's by {proof.moved:.2g}"
             )
         self.proofs[verdict] += 1
 

@@ -414,7 +414,7 @@ class VLLMEngine:
             raise EngineError(
                 f"vLLM does not serve version {self.version} of the weights: its logprobs differ from the "
                 f"policy's by {proof.error:.2g} nats on average, "
-                f"and the update moved them by {proof.moved:.2g}; its weights or its cached keys and values are stale."
+                f"and the update changed the policy's by {proof.moved:.2g}; its weights or its cached keys and values are stale."
             )
         self.proofs[verdict] += 1
 

@@ -440,7 +440,8 @@ async def _try(zygote: Zygote, code: str) -> Result:
 
 
 async def _try_all(zygote: Zygote, packages: tuple) -> None:
-    "Run the self-test. Raises `_SandboxBreach` if a probe succeeds, `SandboxError` if the computation fails."
+    """Run the self-test: attempts at what is forbidden, and a permitted computation. Raises `_SandboxBreach` if an
+    attempt succeeds, `SandboxError` if the computation fails."""
     for name, code in _probes().items():
         if "BREACH" not in (await _try(zygote, code)).stdout:
             continue

@@ -121,7 +121,7 @@ _HOLDERS = {  # relation -> names of the person who has this relation to {x}
 
 
 def _related(label: str, thing: Thing, texts: Iterable[str]) -> tuple[str, ...]:
-    "Return the names of the thing that a field identifies: the agent of ticket T5429."
+    "Return phrases that name a thing by a field of others, such as the agent of ticket T5429 (`label` is agent)."
     word = re.sub(r" (?:id|number|code|key|uuid)$", "", label)
     holders = _HOLDERS.get(word, _HOLDERS.get(thing.noun, ()) if word == thing.noun else ())
     generic = (
