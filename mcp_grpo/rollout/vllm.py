@@ -413,8 +413,8 @@ class VLLMEngine:
         if verdict == "failed":
             raise EngineError(
                 f"vLLM does not serve version {self.version} of the weights: its logprobs differ from the "
-                f"policy's by {proof.error:.2g} nats on average, "
-                f"and the update changed the policy's by {proof.moved:.2g}; its weights or its cached keys and values are stale."
+                f"policy's by {proof.error:.2g} nats on average, and the update changed the policy's by "
+                f"{proof.moved:.2g}; its weights or its cached keys and values are stale."
             )
         self.proofs[verdict] += 1
 
