@@ -33,6 +33,17 @@ ENVIRONMENT = """from mcp_grpo.interop.verifiers import MCPEnv, MCPHarness, MCPT
 
 __all__ = ["MCPEnv", "MCPHarness", "MCPTaskset"]
 """  # the module that a user of verifiers writes
+SHOP = """
+import os
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("shop", log_level="ERROR")
+@server.tool()
+def price(item: str) -> str:
+    if item == "ink":
+        os._exit(1)
+    return "12"
+server.run("stdio")
+"""  # a stdio server that dies when asked for the price of ink
 Played = tuple[str, str, list[str], float | None]  # script, task id, results, reward
 
 

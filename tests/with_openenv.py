@@ -7,7 +7,7 @@ from threading import Barrier
 
 import httpx
 import pytest
-from beyond import AT_ONCE, SERVERS, chosen_tasks, differing, openenv, openenv_server, own
+from beyond import AT_ONCE, SERVERS, SHOP, chosen_tasks, differing, openenv, openenv_server, own
 from openenv.core import CallToolAction, GenericEnvClient, MCPToolClient
 
 from mcp_grpo.client.pool import Pool
@@ -17,18 +17,6 @@ from mcp_grpo.env.scripted import oracle_turns
 from mcp_grpo.interop.openenv import TaskClient, openenv_app
 from mcp_grpo.servers.world import open_world
 from mcp_grpo.task import OfferedTool, Task
-
-SHOP = """
-import os
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("shop", log_level="ERROR")
-@server.tool()
-def price(item: str) -> str:
-    if item == "ink":
-        os._exit(1)
-    return "12"
-server.run("stdio")
-"""
 
 
 def call(name: str, **arguments) -> CallToolAction:

@@ -8,23 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from beyond import ENVIRONMENT, chat_endpoint, chosen_tasks, differing, own, rollouts, verifiers
+from beyond import ENVIRONMENT, SHOP, chat_endpoint, chosen_tasks, differing, own, rollouts, verifiers
 
 from mcp_grpo.interop.verifiers import opened
 from mcp_grpo.rollout.messages import calls_as_messages
 from mcp_grpo.env.action import Call
-
-SHOP = """
-import os
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("shop", log_level="ERROR")
-@server.tool()
-def price(item: str) -> str:
-    if item == "ink":
-        os._exit(1)
-    return "12"
-server.run("stdio")
-"""
 
 
 def says(answer: str) -> dict:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config import ConfigError, experiment, find_run, load_config
+from ..config import Config, ConfigError, experiment, find_run, load_config
 from ..files import writing
 from ..env.preflight import name_heldout_sets
 from .evaluate import Evaluation, make_units
@@ -38,12 +38,16 @@ def _settings(values: dict, path: str = "") -> dict[str, Any]:
 
 
 def settings_beyond_preset(saved: dict) -> dict[str, Any]:  # `saved`: the content of a run's config.yaml
-    "Return the settings in which a run differs from its preset."
-    preset = _settings(load_config(saved["mode"]).model_dump(mode="json"))
+    "Return the settings in which a run differs from its preset, or from the defaults if the preset's file is gone."
+    try:
+        preset = load_config(saved["mode"])
+    except ConfigError:
+        preset = Config()
+    known = _settings(preset.model_dump(mode="json"))
     return {
         name: value
         for name, value in _settings(saved).items()
-        if not name.startswith(_BESIDE) and preset.get(name) != value
+        if not name.startswith(_BESIDE) and known.get(name) != value
     }
 
 # %% ../../nbs/09_observe/04_report.ipynb #80737ac4
