@@ -11,7 +11,7 @@ from typing import Any
 
 import mcp_types
 
-from .schema import argument_error, compile_schema, oversized, plain_types, result_error
+from .schema import CompiledSchema, argument_error, compile_schema, oversized, result_error
 from ..spec import ServerSpec
 from ...config import nearest
 from ...errors import UserError
@@ -59,8 +59,8 @@ class Toolbox:
     def __init__(self, spec: ServerSpec, tools: list[mcp_types.Tool]):
         self.server, self.listed = spec.name, tools
         self.tools = {tool.name: tool for tool in _bounded_tools(spec, tools)}
-        self._checks: dict[str, tuple] = {}  # tool: its validator and its plain types
-        self._promises: dict[str, Any] = {}  # tool: validator of its structured results
+        self._checks: dict[str, CompiledSchema | None] = {}  # tool: schema of its arguments
+        self._promises: dict[str, CompiledSchema | None] = {}  # tool: schema of its structured results
 
     @functools.cached_property
     def digest(self) -> str:  # see Pins below
@@ -80,10 +80,8 @@ class Toolbox:
                 hint if hint != "." else f"; it has {', '.join(self.tools)[:1000] or 'none'}."
             )
         if tool not in self._checks:
-            schema = self.tools[tool].input_schema
-            self._checks[tool] = compile_schema(schema), plain_types(schema)
-        validator, plain = self._checks[tool]
-        reason = argument_error(validator, arguments, plain)
+            self._checks[tool] = compile_schema(self.tools[tool].input_schema)
+        reason = argument_error(self._checks[tool], arguments)
         return f"{tool} was not called: {reason}" if reason else ""
 
     def broken_promise(
