@@ -1,9 +1,12 @@
-"Wrong input to the training notebook: one sentence, a non-zero exit, no model loaded."
+"Wrong input to a run: one sentence, before a model is loaded and a folder is made."
 
 import json, os, re, subprocess, sys
 
 import pytest
 from conftest import ROOT, run, train_command
+
+from mcp_grpo import Run
+from mcp_grpo.errors import UserError
 
 
 def spoil(row, where):
@@ -27,12 +30,12 @@ def spoil(row, where):
     return row
 
 
-SETTINGS = [  # parameters, overrides, what the sentence says
+SETTINGS = [  # arguments of a run, overrides, what the sentence says
     ({"mode": "gpux"}, [], r"mode 'gpux' does not exist; modes that exist: cpu"),
     ({}, ["train.stepps=3"], r"train\.stepps: there is no such field; did you mean train\.steps"),
     ({}, ["train.steps=many"], r"train\.steps: 'many' should be a valid integer"),
     ({"steps": -1}, [], r"train\.steps: -1 should be greater than or equal to 0"),
-    ({"run": "a/b"}, [], r"run: 'a/b' cannot name a folder"),
+    ({"name": "a/b"}, [], r"'a/b' cannot name a folder"),
     ({}, ["servers.names=[polygon,fmp,slakc]"], r"slakc.*slack"),
     (
         {},
@@ -50,12 +53,11 @@ SETTINGS = [  # parameters, overrides, what the sentence says
     ({}, ["train.family_weight={lokup: 2}"], r"no task is of the family 'lokup'"),
     ({}, ["servers.world_seed=1"], r"task .*: its own tool calls do not give its answer; .*world_seed"),
     ({"resume": "no"}, [], r"resume: 'no' is neither True nor False"),
-    ({"step": 3}, [], r"step: there is no such setting; did you mean steps"),
-    ({"tasks": "none.json"}, [], r"task file 'none\.json' does not exist"),
+    ({"tasks": "none.json"}, [], r"tasks: none\.json does not exist"),
     ({}, ["model.weights=lora", "model.lora.targets=q_prj"], r"model\.lora\.targets: .*q_prj"),
     ({}, ["rollout.max_tokens=2000"], r"rollout\.max_tokens is 2000, and the model 'tiny' reads at most 1024 tokens"),
     ({}, ["rollout.max_tokens=64"], r"the prompt of task .* has \d+ tokens, and an episode may have 64"),
-    ({"run": "none", "resume": True}, [], r"there is no run 'none' to go on with"),
+    ({"name": "none", "resume": True}, [], r"there is no run 'none' to go on with"),
 ]
 ROWS = [
     ("no id", r"row 2.*task_id"),
@@ -75,31 +77,47 @@ NOT_JSON = ("not JSON", r"tasks\.json is not valid JSON")
 CASES = [*SETTINGS, *ROWS, NOT_JSON]
 
 
-def start(case, folder):
-    "Run the notebook on one wrong input."
+def given(case, folder):
+    "The arguments of a run that hold one wrong input."
     if len(case) == 3:
-        parameters, overrides = case[:2]
+        arguments, overrides = case[:2]
     else:
         rows = json.loads((ROOT / "data/processed/train.json").read_text())
         if case[0] == "state":
             rows = [row for row in rows if row["reward_spec"]["ground_truth"]["state_check"]]
         text = '[{"prompt": ' if case is NOT_JSON else json.dumps([*rows[:2], spoil(rows[2], case[0]), *rows[3:5]])
         (folder / "tasks.json").write_text(text)
-        parameters, overrides = {"tasks": folder / "tasks.json"}, []
-    return run(train_command(folder, parameters, overrides), folder)
+        arguments, overrides = {"tasks": folder / "tasks.json"}, []
+    if not arguments.get("resume"):
+        data = ROOT / "data/processed"
+        arguments = {"tasks": data / "train.json", "heldout": data / "validation.json"} | arguments
+    return {"mode": "cpu", "name": "test"} | arguments | {"overrides": ",".join(overrides)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[str(c[-1])[:40] for c in CASES])
-def test_wrong_input_is_refused(case, tmp_path):
-    done = start(case, tmp_path)
-    assert done.returncode != 0
-    assert re.search(case[-1], done.said.strip().splitlines()[-1]), done.said[-500:]
+def test_wrong_input_is_refused(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=case[-1]):  # `check` loads no model
+        with Run(**given(case, tmp_path), say=lambda line: None) as training:
+            training.check()
     assert not (tmp_path / "outputs").exists()
-    loads = [
-        c
-        for c in json.loads((tmp_path / "train.ipynb").read_text())["cells"]
-        if "training.evaluate()" in "".join(c["source"])
-    ]
+
+
+NOTEBOOK = [  # parameters and overrides of the notebook
+    ({"step": 3}, [], r"step: there is no such setting; did you mean steps"),
+    ({"resume": "no"}, [], r"resume: 'no' is neither True nor False"),
+    ({}, ["train.loss=ppoo"], r"train\.loss: 'ppoo' is not one of"),
+]
+
+
+@pytest.mark.parametrize("parameters, overrides, sentence", NOTEBOOK, ids=["step", "resume", "loss"])
+def test_the_notebook_ends_with_the_sentence(parameters, overrides, sentence, tmp_path):
+    done = run(train_command(tmp_path, parameters, overrides), tmp_path)
+    assert done.returncode != 0
+    assert re.search(sentence, done.said.strip().splitlines()[-1]), done.said[-500:]
+    assert not (tmp_path / "outputs").exists()
+    cells = json.loads((tmp_path / "train.ipynb").read_text())["cells"]
+    loads = [c for c in cells if "training.evaluate()" in "".join(c["source"])]
     assert loads and all(c["execution_count"] is None for c in loads)  # it stopped before the model
 
 
