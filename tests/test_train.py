@@ -14,10 +14,34 @@ from mcp_grpo.model.policy import Plan, open_policy
 from mcp_grpo.rollout.trajectory import read_trajectories
 
 
-def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path):
-    done = run_notebook([*TINY, "train.warmstart=2", "rollout.max_tokens=0", "rollout.max_new_tokens=0"])
+def shows_the_run(notebook: Path):
+    "A headless run leaves the learning curve as a picture, and success and time as tables."
+    cells = json.loads(notebook.read_text())["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    tables = "".join("".join(data.get("text/markdown", "")) for data in outputs)
+    assert any("image/png" in data for data in outputs)
+    assert "| heldout | n | before | interval | after | interval |" in tables and "| lookup |" in tables
+    assert "| part of a step | seconds | share |" in tables and "| generation |" in tables
+    assert not any("Figure size" in "".join(data.get("text/plain", "")) and "image/png" not in data for data in outputs)
+
+
+def is_tracked_offline(out: Path):
+    "A project's name is enough; without a key Weights & Biases stays offline, in the run's folder."
+    [file] = out.glob("wandb/offline-run-*/*.wandb")
+    assert file.stat().st_size > 3000 and b"groups_with_spread" in file.read_bytes()
+    assert "tracked in Weights & Biases (offline)" in (out / "training.log").read_text()
+
+
+def test_a_tiny_run_leaves_everything_in_its_folder(run_notebook, tmp_path, monkeypatch):
+    "Its notebook shows it too, and a tracker whose project is named follows it."
+    monkeypatch.setenv("WANDB_PROJECT", "demo")
+    needs("wandb")
+    room = ["rollout.max_tokens=0", "rollout.max_new_tokens=0"]
+    done = run_notebook([*TINY, "evaluate.tasks=12", "train.warmstart=2", *room])
     assert done.returncode == 0, done.said[-3000:]
     out = tmp_path / "outputs/test"
+    shows_the_run(tmp_path / "train.ipynb")
+    is_tracked_offline(out)
     assert {
         "config.yaml",
         "training.log",
@@ -104,33 +128,6 @@ def test_a_run_without_steps_plays_only_what_it_needs(run_notebook, tmp_path):
         == (out / "heldout-warmstart.jsonl").read_bytes()
         != (out / "heldout-before.jsonl").read_bytes()
     )
-
-
-def test_the_executed_notebook_shows_the_run(run_notebook, tmp_path):
-    "A headless run leaves the learning curve as a picture, and success and time as tables."
-    done = run_notebook([*TINY, "evaluate.tasks=12"])
-    assert done.returncode == 0, done.said[-3000:]
-    outputs = [
-        output.get("data", {})
-        for cell in json.loads((tmp_path / "train.ipynb").read_text())["cells"]
-        for output in cell.get("outputs", [])
-    ]
-    tables = "".join("".join(data.get("text/markdown", "")) for data in outputs)
-    assert any("image/png" in data for data in outputs)
-    assert "| heldout | n | before | interval | after | interval |" in tables and "| lookup |" in tables
-    assert "| part of a step | seconds | share |" in tables and "| generation |" in tables
-    assert not any("Figure size" in "".join(data.get("text/plain", "")) and "image/png" not in data for data in outputs)
-
-
-def test_weights_and_biases_offline(run_notebook, tmp_path, monkeypatch):
-    "A project's name is enough; without a key the run stays offline, in its own folder."
-    monkeypatch.setenv("WANDB_PROJECT", "demo")
-    needs("wandb")
-    done = run_notebook([*TINY, "evaluate.tasks=2"])
-    assert done.returncode == 0, done.said[-3000:]
-    [file] = (tmp_path / "outputs/test").glob("wandb/offline-run-*/*.wandb")
-    assert file.stat().st_size > 3000 and b"groups_with_spread" in file.read_bytes()
-    assert "tracked in Weights & Biases (offline)" in (tmp_path / "outputs/test/training.log").read_text()
 
 
 def test_the_preset_lora_over_stdio(run_notebook, tmp_path):
