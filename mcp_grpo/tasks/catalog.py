@@ -132,9 +132,8 @@ def _unwrapped(value: Any) -> Any:
     if not isinstance(value, dict) or not _SIGNS & value.keys():
         return value
     inner = [part for name, part in value.items() if _envelope.fullmatch(name) and not isinstance(part, bool)]
-    inner = [part for part in inner if isinstance(part, (dict, list, str)) and part] or [
-        part for part in inner if isinstance(part, (int, float))
-    ]
+    full = [part for part in inner if isinstance(part, (dict, list, str)) and part]
+    inner = full or [part for part in inner if isinstance(part, (int, float))] or [part for part in inner if part == []]
     return inner[0] if len(inner) == 1 else value
 
 
@@ -262,7 +261,7 @@ def noun_of(tool: str, server: str = "") -> str:
         if word not in READING | READING_LAST | _GENERIC:
             kept.append(word)
     if not kept:
-        kept = [word for word in words if one_of(word) in ("item", "entry", "record", "object")][:1]
+        kept = [word for word in words if one_of(word) in ("item", "entry", "record", "object", "table")][:1]
     return " ".join([*kept[:-1], one_of(kept[-1])]) if kept else ""
 
 
@@ -595,6 +594,8 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
 
     if items is None and not any(map(tells, calls)):
         return None
+    if noun == "table" and items is not None and needed_arguments(tool):
+        noun = "column"  # describe_table lists the columns of one table
     if not noun and items is None:
         noun = (words_of(tool.name) or ["result"])[-1]
     if noun in ("calculate", "compute", "evaluate", "convert"):

@@ -24,6 +24,7 @@ KINDS = dict(  # kind -> weight in the mix
     field=7, fields=2, list=2, count=2, extreme=2, larger=1, same=0.4, whether=0.8, unknown=0.8, change=4, sum=2, each=2
 )
 _CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
+_TRIES = 3  # questions per tool, and per pair of tools, that are tried until one of them becomes a task
 _KNOWN = {"name": 3, "number": 2.5, "rare": 0.5}  # how the asker knows the things -> weight in the mix
 
 
@@ -47,6 +48,12 @@ def tools_of(question: Question) -> tuple[str, ...]:
     return tuple(f"{step.server}.{step.tool}" for step in question.calls)
 
 
+def _covered_by(unit: tuple[Question, ...]) -> set:
+    "Return the tools that questions need, and the pairs of tools of which one follows the other."
+    every = [tools_of(question) for question in unit]
+    return {part for tools in every for part in (*tools, *zip(tools, tools[1:]))}
+
+
 def _in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
     "Group questions into units: the two of a pair, or a single one; incomplete pairs are dropped."
     units: dict[str, list[Question]] = defaultdict(list)
@@ -56,8 +63,9 @@ def _in_pairs(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #c46b2c4a
 class Mix:
-    """Draws questions in a balanced mix of lengths, kinds and chains. If there are enough questions of several
-    calls (at least a quarter of `wanted`), at most half of the mix needs one call."""
+    """Draws questions: at first one per tool and per pair of tools, then a balanced mix of lengths, kinds and chains.
+    If there are enough questions of several calls (at least a quarter of `wanted`), at most half of the mix needs one
+    call."""
 
     def __init__(
         self,
@@ -73,13 +81,30 @@ class Mix:
         for unit in rng.sample(units, len(units)):
             self.waiting[calls_of(unit[0])][unit[0].kind][_known_by(unit[0], rare), unit[0].chain].append(unit)
         self.wanted, self.rare = wanted, rare
+        self.first = self._of_each(rng.sample(units, len(units)))
+        self.covered = Counter()  # numbers of drawn units by tool, and by pair of tools
         # numbers of drawn questions: by calls; by calls and kind; by chain
         self.taken, self.kinds, self.chains = Counter(), Counter(), Counter()
         self.known = Counter()  # numbers of drawn questions by how the asker knows the things
 
+    @staticmethod
+    def _of_each(units: list[tuple[Question, ...]]) -> list[tuple]:
+        "Return up to three units per tool and per pair of tools, in rounds, the rarest tools first."
+        having = defaultdict(list)
+        for unit in units:
+            for part in sorted(_covered_by(unit), key=str):
+                having[part].append(unit)
+        rarest = sorted(having, key=lambda part: len(having[part]))
+        return [(part, having[part][i]) for i in range(_TRIES) for part in rarest if i < len(having[part])]
+
     def next(self) -> tuple[Question, ...] | None:
-        """Return the next unit: of the number of calls that lags most, then of the kind that lags most, then of the
-        way of knowing things that lags most, then of the chain used least; None if no unit is left."""
+        """Return the next unit: while fewer than half are drawn, one of a tool or a pair of tools that no drawn unit
+        needs; then of the number of calls that lags most, of the kind that lags most, of the way of knowing things
+        that lags most, and of the chain used least; None if no unit is left."""
+        for i, (part, unit) in enumerate(self.first if self.taken.total() < self.wanted / 2 else ()):
+            if not self.covered[part] and unit in self._place(unit):
+                del self.first[i]
+                return self._take(unit)
         lengths = [n for n, kinds in self.waiting.items() if any(any(chains.values()) for chains in kinds.values())]
         more = self.taken.total() - self.taken[1]
         if not lengths or lengths == [1] and more >= self.wanted / 4 and self.taken[1] >= more:
@@ -94,18 +119,32 @@ class Mix:
             (place for place, units in self.waiting[n][kind].items() if units),
             key=lambda place: (self.known[place[0]] / _KNOWN[place[0]], self.chains[place[1]]),
         )
-        unit = self.waiting[n][kind][known, chain].pop()
-        self.taken[n] += len(unit)
-        self.kinds[n, kind] += len(unit)
-        self.known[known] += len(unit)
-        self.chains[chain] += 1
+        return self._take(self.waiting[n][kind][known, chain][-1])
+
+    def _place(self, unit: tuple[Question, ...]) -> list:
+        "Return the list in which a unit waits."
+        first = unit[0]
+        return self.waiting[calls_of(first)][first.kind][_known_by(first, self.rare), first.chain]
+
+    def _take(self, unit: tuple[Question, ...]) -> tuple[Question, ...]:
+        "Draw a unit that waits."
+        self._place(unit).remove(unit)
+        self._count(unit, 1)
+        self.chains[unit[0].chain] += 1
         return unit
+
+    def _count(self, unit: tuple[Question, ...], sign: int) -> None:
+        "Add a unit to the counts, or subtract it."
+        n, kind = calls_of(unit[0]), unit[0].kind
+        self.taken[n] += sign * len(unit)
+        self.kinds[n, kind] += sign * len(unit)
+        self.known[_known_by(unit[0], self.rare)] += sign * len(unit)
+        for part in _covered_by(unit):
+            self.covered[part] += sign
 
     def back(self, unit: tuple[Question, ...]) -> None:
         "Subtract a unit from the counts after its tasks were rejected."
-        self.taken[calls_of(unit[0])] -= len(unit)
-        self.kinds[calls_of(unit[0]), unit[0].kind] -= len(unit)
-        self.known[_known_by(unit[0], self.rare)] -= len(unit)
+        self._count(unit, -1)
 
 # %% ../../nbs/05_tasks/06_choose.ipynb #07e6aa21
 @dataclass

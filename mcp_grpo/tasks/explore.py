@@ -167,8 +167,8 @@ class Prover:
                 content = cut_result(result.content, self.pool.specs[step.server].max_result_chars)
                 if result.is_error or result.fault:
                     return False
-                if question.shown:
-                    if not all(shows(content, value) for value in question.values):
+                if question.shown:  # the last call shows the answer; the calls before it need not repeat
+                    if step is question.steps[-1] and not all(shows(content, value) for value in question.values):
                         return False
                     continue
                 seen, reader = self.probe.seen[step], self.readers[step.server, step.tool]
@@ -290,7 +290,7 @@ async def explore(
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
     grammar = Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names))
-    asked = [*grammar.questions(), *TableGrammar(probe.tables, seed).questions()]
+    asked = [*grammar.questions(), *TableGrammar(probe.tables, seed, probe.seen.values()).questions()]
     questions = list({question.text: question for question in asked}.values())
     prover = Prover(probe, catalog, seed)
     for question in questions:

@@ -20,9 +20,9 @@ import mcp_types
 from ..client.pool import Lease
 from .calls import is_fact, properties_of, refuses, words_of
 from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind_of, one_of, plural
-from .catalog import value_in
+from .catalog import Seen, value_in
 from .grammar import DEEDS, SET, SETTING, COUNT_ALL, LARGEST, SUM_OF, OF_WHOM, Question, Step, SUM
-from .grammar import COUNT_BY, asked_change, field_forms, most_of, said_as, worded
+from .grammar import COUNT_BY, asked_change, field_forms, most_of, said_as, step_of, worded
 
 # %% ../../nbs/05_tasks/04_tables.ipynb #b2fec690
 CHANGES_ROWS = r"\b(?:insert|update|delete)\b"  # in the description of a tool that changes rows
@@ -155,9 +155,35 @@ _ADD = (
 class TableGrammar:
     "Writes questions about the rows of tables, each with the SQL that answers it."
 
-    def __init__(self, tables: Iterable[Table], seed: int = 0):
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        seed: int = 0,
+        seen: Iterable[Seen] = (),  # reading calls, among them those that show which tables and columns there are
+    ):
         self.tables, self.rng = list(tables), random.Random(f"tables {seed}")
         self.things = {table.name: _thing_of(table) for table in self.tables}
+        seen = list(seen)
+        self.lookups = {table.name: self._lookups(table, seen) for table in self.tables}
+
+    def _lookups(self, table: Table, seen: list[Seen]) -> tuple[Step, ...]:
+        """Return the calls that somebody who does not know the tables makes before a statement: one that lists the
+        tables, unless the other shows them too, and one that shows the columns of this table."""
+        calls = [call for call in seen if call.server == table.server and call.tool != table.tool]
+        said = [set(re.findall(r"\w+", call.content)) for call in calls]
+        every = {other.name for other in self.tables if other.server == table.server}
+        listing = [call for call, words in zip(calls, said) if every <= words]
+        showing = [
+            call
+            for call, words in zip(calls, said)
+            if table.rows[0].keys() <= words and (call in listing or table.name in call.given.values())
+        ]
+        shortest = lambda found: min(found, key=lambda call: (len(call.content), json.dumps(call.params)))
+        if not showing:
+            return ()
+        shows = shortest(showing)
+        before = [shortest(listing)] if listing and shows not in listing else []
+        return tuple(step_of(call.server, call.tool, call.params) for call in (*before, shows))
 
     def ask(
         self,
@@ -168,16 +194,17 @@ class TableGrammar:
         value: Any,
         about: str,
         stated: Iterable[str] = (),
+        other: Table | None = None,  # a second table that the statement reads
         **parts: str,
     ) -> Question:
-        "Return a question in one of the wordings, with the statement that answers it."
+        "Return a question in one of the wordings, with the look-ups and the statement that answers it."
         form = self.rng.choice(forms)
         step = Step(table.server, table.tool, json.dumps({table.argument: sql}))
         return Question(
             kind,
             worded(form, **parts),
             f"{kind}: {form}",
-            (step,),
+            tuple(dict.fromkeys((*self.lookups[table.name], *self.lookups.get(other and other.name, ()), step))),
             f"{kind}:{table.tool}:{about}",
             (value,),
             stated=tuple(stated),
@@ -285,17 +312,18 @@ class TableGrammar:
                 if key != there:
                     short, joined = "t", f"FROM {table.name} t JOIN {other.name} o ON t.{column} = o.{there}"
                     joined += f" WHERE o.{key} = {_quoted(row[key])}"
+                joined_with = other if key != there else None
                 about, named = f"{table.name}>{other.name}", [str(row[key])]
                 parts = {"n": thing.plural, "o": self.called(other, row)}
                 if thing.noun not in _AMOUNTS:
                     sql = f"SELECT COUNT(*) {joined}"
-                    yield self.ask("count", OF_WHOM, table, sql, len(mine), about, named, **parts)
+                    yield self.ask("count", OF_WHOM, table, sql, len(mine), about, named, joined_with, **parts)
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
                     if field.kind == "number" and len(held) > 1:
                         sql, value = f"SELECT SUM({short}.{field.path}) {joined}", round(sum(held), 6)
                         of, f = f"{about}.{field.path}", said_as(field)
-                        yield self.ask("sum", SUM_OF, table, sql, value, of, named, **parts, f=f)
+                        yield self.ask("sum", SUM_OF, table, sql, value, of, named, joined_with, **parts, f=f)
 
     def change(
         self, table: Table, forms: tuple[str, ...], sql: str, look: str, about: str, stated: Iterable[Any], **parts: str
@@ -305,7 +333,8 @@ class TableGrammar:
         change = Step(table.server, table.writer, json.dumps({table.writes_by: sql}))
         look = Step(table.server, table.tool, json.dumps({table.argument: look}))
         chain = f"{table.writer}:{about}"
-        return asked_change(f"change: {form}", setting, form.format(**parts), chain, change, stated=stated, look=look)
+        deed, before = form.format(**parts), self.lookups[table.name]
+        return asked_change(f"change: {form}", setting, deed, chain, change, before, stated=stated, look=look)
 
     def changes(self, table: Table) -> Iterator[Question]:
         "Yield questions that ask for a change of one row: a new value, a row removed, and for people a row added."
