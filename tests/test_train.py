@@ -249,21 +249,23 @@ def test_what_ends_the_command_ends_the_run(ended_by, tmp_path):
     def heed():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup starts ignores it, and so would its children
 
-    job = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=heed,
-        env=environment,
-    )
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        job = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=heed,
+            env=environment,
+        )
     metrics = tmp_path / "outputs/test/metrics.jsonl"
     try:
         family = processes_after_two_steps(job, metrics)
         assert sum("mcp_grpo.servers" in command for command in commands(family)) > 1
         job.send_signal(ended_by)
-        assert job.wait(300) == (130 if ended_by == signal.SIGHUP else -9)
+        assert job.wait(300) == (130 if ended_by == signal.SIGHUP else -9), said.read_text()[-3000:]
         _, alive = psutil.wait_procs(family, timeout=120)
         assert not alive, commands(alive)
     finally:
