@@ -1856,7 +1856,7 @@ class Grammar:
         return [
             (example, ", ".join(str(value) for value in example.values() if value != ""))
             for example in changer.examples
-            if example.keys() == set(plain)
+            if set(plain) <= example.keys()  # an example also has what is the same in all of them, such as a country
         ]
 
     def deeds(self, changer: Changer, plain: list[str]) -> tuple[str, ...]:
