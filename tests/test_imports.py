@@ -31,6 +31,7 @@ WITH_TORCH = (
     "rollout.slots",
     "rollout.vllm",
     "rollout.remote",
+    "rollout.served",
     "rollout.tinker",
     "train",
     "plan",

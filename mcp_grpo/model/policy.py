@@ -534,7 +534,7 @@ def open_policy(
 ) -> Policy:
     "Load the configured model, to train all its weights or a LoRA adapter; with the Tinker API a server has it."
     if plan.device == "tinker":
-        return resolve_name("mcp_grpo.rollout.tinker:open_served")(cfg)
+        return resolve_name("mcp_grpo.rollout.served:open_served")(cfg)
     m, options = cfg.model, {}
     if plan.device == "cuda":
         # cuDNN makes a plan per shape, which is slow here: the shapes differ at every token

@@ -5,265 +5,23 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a7100003
+# %% ../../nbs/07_rollout/10_tinker.ipynb #a7110003
 import asyncio
 import importlib.util
-import io
-import json
 import math
 import os
-import secrets
-import tarfile
 import time
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import httpx2
-import torch
-from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
-
-from ..aio import run_sync
 from ..client.pool import together
 from ..config import Config, ConfigError, is_deterministic
-from ..model.policy import Machine, Plan, Probe, Weights, find_model, loading, open_tokenizer
+from ..model.policy import Machine, Plan, Weights
 from .engine import Completion, EngineError, EngineStats, Key, Sampling, turn_seed
+from .served import ALPHA, Service, TinkerPolicy, server_address
 from .vllm import LARGEST_ERROR, compare
 
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a7100006
-_LOOK = 15.0  # seconds between two looks at a server whose result is awaited
-_LOOKS = 4  # looks in vain after which a server is given up
-_LIMIT = 1800.0  # longest wait for a result, in seconds; it may stand in the server's queue, or wait for a compiler
-
-
-class Service:
-    "A server of the Tinker API."
-
-    def __init__(
-        self,
-        url: str = "",  # its address; empty: the cloud of Thinking Machines
-        key: str = "",  # the API key; a server of one's own needs none
-    ):
-        "Open a session. Raises `EngineError` if the server does not answer or refuses the key."
-        self.url, self.looked, self.missed, self.gone = url.rstrip("/"), -math.inf, 0, ""
-        if self.url:
-            run_sync(self.look)
-        os.environ.setdefault("TINKER_TELEMETRY", "0")  # the package would report errors to the server
-        with self.explained("opening a session"):
-            if self.missed:
-                raise ConnectionError("it does not answer")
-            import tinker
-
-            self.tinker = tinker
-            self.client = tinker.ServiceClient(base_url=self.url or None, api_key=key or "tml-local")
-            self.models = [model.model_name for model in self.client.get_server_capabilities().supported_models]
-
-    @property
-    def name(self) -> str:
-        "Return the name of the server for messages."
-        return f"the Tinker server {self.url}" if self.url else "the Tinker cloud"
-
-    @contextmanager
-    def explained(
-        self,
-        doing: str,  # the work inside the block, such as "sampling"
-    ) -> Iterator[None]:
-        "Turn any error inside the block into an `EngineError`, one sentence."
-        try:
-            yield
-        except EngineError:
-            raise
-        except Exception as error:
-            why = " ".join(str(error).split())[:300] or type(error).__name__
-            raise EngineError(
-                f"{self.name}: {doing} failed ({why}); finished steps are kept: see to the server, and resume the run."
-            ) from None
-
-    async def look(self) -> None:
-        "Note whether the server answers; all who wait share one look."
-        if time.monotonic() - self.looked < _LOOK / 2:
-            return
-        self.looked = time.monotonic()
-        try:
-            async with httpx2.AsyncClient(timeout=10.0, trust_env=not self.url) as http:
-                await http.get(f"{self.url or 'https://tinker.thinkingmachines.dev'}/api/v1/healthz")
-            self.missed = 0
-        except httpx2.HTTPError:
-            self.missed += 1
-        if self.missed >= _LOOKS:
-            self.gone = f"it has not answered for {_LOOKS * _LOOK:g} s"
-
-    async def ask(
-        self,
-        doing: str,  # what the result is for, as in `explained`
-        request: Awaitable[Any],  # of the package; it has been sent, or is sent now
-    ) -> Any:  # its result
-        "Wait for a result. Raises `EngineError`."
-        task, began = asyncio.ensure_future(request), time.monotonic()
-        try:
-            with self.explained(doing):
-                while not self.gone and not (await asyncio.wait({task}, timeout=_LOOK))[0]:
-                    if time.monotonic() - began > _LIMIT:
-                        raise TimeoutError(f"there is no result after {_LIMIT:g} s")
-                    await self.look()
-                if self.gone:
-                    raise ConnectionError(self.gone)
-                return task.result()
-        finally:
-            task.cancel()
-
-    def wait(self, doing: str, request: Awaitable[Any]) -> Any:
-        "Wait for a result outside an event loop. Raises `EngineError`."
-        return run_sync(self.ask, doing, request)
-
-    def base_of(
-        self,
-        name: str,  # the model as configured
-    ) -> str:  # as the server calls it
-        "Look up a model among those of the server. Raises `EngineError` if it is not there."
-        wanted = find_model(name)
-        same = [model for model in self.models if wanted == model or Path(wanted).name == Path(model or "").name]
-        if not same:
-            raise EngineError(
-                f"{self.name} has no model {wanted!r}; it has {', '.join(map(str, self.models[:20]))}: set model.name."
-            )
-        return wanted if wanted in same else same[0]
-
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a710000a
-_KEPT = 7 * 24 * 3600  # seconds for which the cloud keeps the weights of a sampler
-
-
-class TinkerPolicy:
-    "A LoRA adapter and its optimizer, which a server keeps and trains; here are their tokenizer and addresses."
-
-    lora = True
-
-    def __init__(
-        self,
-        service: Service,  # the server
-        base: str,  # its name of the base model
-        tokenizer=None,  # a Hugging Face tokenizer; sampling and learning need none
-        name: str = "",  # name of the model in logs and manifests
-        rank: int = 16,  # of the adapter
-        seed: int = 0,  # of the adapter's first weights
-        parameters: int = 0,  # number of parameters of the base model; 0: unknown
-    ):
-        self.service, self.base, self.tokenizer, self.name = service, base, tokenizer, name
-        self.rank, self.seed, self.parameters = rank, seed, parameters
-        self.version = 0  # number of updates so far; the learner increases it
-        self.prompts: list[list[int]] = []  # what the proof of an update scores
-        self._client, self._scores, self._published = None, {}, None
-
-    @property
-    def origin(self) -> dict:
-        "Return which weights fit this policy, for the manifest of a checkpoint."
-        return {"model": self.name, "lora": {"rank": self.rank, "alpha": _ALPHA}}
-
-    def count(self) -> int:
-        "Return the number of parameters of the base model."
-        return self.parameters
-
-    def adapter(self) -> Any:
-        "Return tinker's training client; the first call makes the adapter."
-        if self._client is None:
-            make = self.service.client.create_lora_training_client_async
-            asked = make(self.base, rank=self.rank, seed=self.seed, train_unembed=False)
-            self._client = self.service.wait("making an adapter", asked)
-        return self._client
-
-    def score(
-        self,
-        rows: list[list[int]],  # token ids, at least two per row
-    ) -> list[list[float]]:  # per row, the logprob of every token but the first
-        "Compute logprobs under the weights that are being trained."
-        tinker = self.service.tinker
-        data = [
-            tinker.Datum(
-                model_input=tinker.ModelInput.from_ints(ids[:-1]),
-                loss_fn_inputs={"target_tokens": ids[1:], "weights": [1.0] * (len(ids) - 1)},
-            )
-            for ids in rows
-        ]
-        found = self.service.wait("a forward pass", self.adapter().forward(data, "cross_entropy"))
-        return [output["logprobs"].data for output in found.loss_fn_outputs]
-
-    def scores(self) -> list[list[float]]:
-        "Score the prompts of the proof, once per version of the weights."
-        if self.version not in self._scores:
-            self._scores = {self.version: self.score(self.prompts)}
-        return self._scores[self.version]
-
-    def publish(
-        self,
-        shared: bool = False,  # never: an engine of this policy asks the server
-        prompts: list[list[int]] | None = None,  # for the proof that a sampler has these weights
-    ) -> Weights:
-        "Have the server keep the current weights for sampling, and return their address."
-        if prompts and prompts != self.prompts:
-            self.prompts, self._scores, self._published = prompts, {}, None
-        probe = None
-        if self.prompts:
-            before, self._published = self._published, self.scores()
-            places = [list(range(len(row))) for row in self._published]
-            probe = Probe(self.prompts, places, self._published, before)
-        name = f"sampler-{self.version:06d}-{secrets.token_hex(3)}"
-        asked = self.adapter().save_weights_for_sampler(name, ttl_seconds=_KEPT)
-        saved = self.service.wait("saving weights for the sampler", asked)
-        return Weights(self.version, "stored", probe=probe, path=saved.path)
-
-    def save_state(
-        self,
-        step: int,  # finished steps
-    ) -> str:  # address
-        "Have the server keep the weights and the optimizer's state."
-        asked = self.adapter().save_state(f"step-{step:06d}-{secrets.token_hex(3)}")
-        return self.service.wait("saving a checkpoint", asked).path
-
-    def load_state(
-        self,
-        path: str,  # address, from `save_state`
-    ) -> None:
-        "Load weights and optimizer into a new adapter."
-        self._client, self._scores, self._published = None, {}, None
-        self.service.wait(f"loading {path}", self.adapter().load_state_with_optimizer(path))
-
-    def save(
-        self,
-        folder: str | Path,  # created if missing
-    ) -> None:
-        "Download the adapter as a folder of peft, with the tokenizer. Raises `EngineError` if the server has none."
-        path = self.publish().path
-        run, _, name = path.removeprefix("tinker://").partition("/")
-        archive = self.service.client.create_rest_client().get_checkpoint_archive_url_async(run, name)
-        url = self.service.wait("asking for the adapter's files", archive).url
-        with self.service.explained("downloading the adapter"):
-            answer = httpx2.get(url, timeout=600.0, follow_redirects=True, trust_env=not self.service.url)
-            with tarfile.open(fileobj=io.BytesIO(answer.raise_for_status().content)) as packed:
-                packed.extractall(folder, filter="data")
-        _name_targets(Path(folder))
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
-
-
-_ALPHA = 32  # scale of every adapter of the API
-
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a710000c
-def _name_targets(
-    folder: Path,  # a downloaded adapter
-) -> None:
-    "Write the adapted layers into `adapter_config.json`, if they are not there."
-    file = folder / "adapter_config.json"
-    config = json.loads(file.read_text())
-    if config.get("target_modules"):
-        return
-    with safe_open(folder / "adapter_model.safetensors", "pt") as weights:
-        config["target_modules"] = sorted({name.split(".lora_")[0].rpartition(".")[2] for name in weights.keys()})
-    file.write_text(json.dumps(config, indent=1))
-
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a710000f
+# %% ../../nbs/07_rollout/10_tinker.ipynb #a7110006
 async def prompt_logprobs(
     service: Service,
     sampler: Any,  # a sampling client
@@ -320,7 +78,7 @@ class TinkerEngine:
         ):
             raise EngineError(
                 f"{self.service.name} answered with {len(turn.tokens)} tokens and {len(logprobs)} logprobs, where at "
-                f"most {sampling.max_new_tokens} of each, all finite, were asked for: see to the server, and resume."
+                f"most {sampling.max_new_tokens} of each, all finite, were asked for: check the server, and resume the run."
             )
         self.counters.tokens_reused += found.prompt_cache_hit_tokens
         self.counters.tokens_prefilled += len(prompt_ids) - found.prompt_cache_hit_tokens
@@ -349,7 +107,7 @@ class TinkerEngine:
             raise EngineError(
                 f"{self.service.name} does not sample from version {weights.version} of the weights: its logprobs "
                 f"differ by {proof.error:.2g} nats on average from those of the trained weights, which the update "
-                f"changed by {proof.moved:.2g}; see to the server, and resume the run."
+                f"changed by {proof.moved:.2g}; check the server, and resume the run."
             )
         self.proofs[verdict] += 1
 
@@ -366,12 +124,7 @@ class TinkerEngine:
         "Return the current counters; `iterations` counts turns."
         return replace(self.counters)
 
-# %% ../../nbs/07_rollout/10_tinker.ipynb #a7100012
-def _address(cfg: Config) -> str:
-    "Return the address of the server of a run; empty: the cloud."
-    return cfg.rollout.endpoints[0] if cfg.rollout.endpoints else os.environ.get("TINKER_BASE_URL", "")
-
-
+# %% ../../nbs/07_rollout/10_tinker.ipynb #a7110009
 def unsupported_reason(
     cfg: Config,
     plan: Plan,  # how the model is loaded: not at all
@@ -384,10 +137,10 @@ def unsupported_reason(
         is None,
         "a run has one server: leave one address in rollout.endpoints": len(r.endpoints) > 1,
         "say where the server is, with TINKER_BASE_URL or rollout.endpoints=[http://host:8000]; for the cloud of "
-        "Thinking Machines set TINKER_API_KEY": not _address(cfg) and not os.environ.get("TINKER_API_KEY"),
+        "Thinking Machines set TINKER_API_KEY": not server_address(cfg) and not os.environ.get("TINKER_API_KEY"),
         "its servers train adapters only: set model.weights=lora": m.weights != "lora",
-        f"its adapters have the alpha {_ALPHA}, on all linear layers: leave model.lora.alpha and targets as they are": (
-            m.lora.alpha != _ALPHA or m.lora.targets != "all-linear"
+        f"its adapters have the alpha {ALPHA}, on all linear layers: leave model.lora.alpha and targets as they are": (
+            m.lora.alpha != ALPHA or m.lora.targets != "all-linear"
         ),
         "the server decides about the precision: set model.quantization=none": m.quantization == "nf4",
         "its runs do not repeat token for token: set rollout.deterministic=false": is_deterministic(cfg),
@@ -397,19 +150,6 @@ def unsupported_reason(
         "the server divides the work, so leave parallel.deepspeed out": bool(cfg.parallel.deepspeed),
     }
     return next((reason for reason, holds in found.items() if holds), "")
-
-
-def open_served(
-    cfg: Config,  # section `model`; `rollout.endpoints`
-) -> TinkerPolicy:
-    "Open the policy of a run; its weights are not loaded here. Raises `EngineError` if the server cannot be used."
-    service = Service(_address(cfg), os.environ.get("TINKER_API_KEY", ""))
-    m, base = cfg.model, service.base_of(cfg.model.name)
-    with loading(m.name) as where, torch.device("meta"):
-        parameters = sum(
-            p.numel() for p in AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(where)).parameters()
-        )
-    return TinkerPolicy(service, base, open_tokenizer(m.name), m.name, m.lora.rank, cfg.seed, parameters)
 
 
 def open_tinker(

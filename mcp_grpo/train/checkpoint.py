@@ -27,7 +27,7 @@ from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError
 from ..model.reference import Reference
-from ..rollout.tinker import TinkerPolicy
+from ..rollout.served import TinkerPolicy
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #0dd4e7f0

@@ -16,7 +16,8 @@ from ..client.pool import together
 from ..config import ConfigError, TrainConfig
 from ..model.parallel import World
 from ..rollout.engine import EngineError
-from ..rollout.tinker import TinkerPolicy, prompt_logprobs
+from ..rollout.served import TinkerPolicy
+from ..rollout.tinker import prompt_logprobs
 from ..rollout.trajectory import Trajectory
 from .advantage import WITH_VALUES, Row
 from .batch import MicroBatch, compute_advantages, make_rows

@@ -25,7 +25,7 @@ from ..model.policy import Policy
 from ..rollout.chat import Chat
 from ..rollout.collect import collect_sync
 from ..rollout.engine import Engine, EngineError, Sampling
-from ..rollout.tinker import TinkerPolicy
+from ..rollout.served import TinkerPolicy
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
