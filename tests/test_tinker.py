@@ -1,5 +1,5 @@
-"""Runs through the Tinker API: on the small server of `tinker_twin.py`, with a kill and a resume, an engine that is left
-behind and a server that goes; and on SkyRL's own server, where `make skyrl` has installed it."""
+"""Runs through the Tinker API: on the small server of `tinker_twin.py`, with a kill and a resume, an engine that is
+left behind and a server that goes; and on SkyRL's own server, where `make skyrl` has installed it."""
 
 import contextlib
 import json
@@ -23,6 +23,7 @@ from mcp_grpo import Run
 from mcp_grpo.aio import run_sync
 from mcp_grpo.client.pool import together
 from mcp_grpo.config import asset, load_config
+from mcp_grpo.errors import UserError
 from mcp_grpo.rollout.engine import EngineError, Sampling
 from mcp_grpo.rollout.served import open_served
 from mcp_grpo.env.episode import Outcome
@@ -121,9 +122,9 @@ def test_what_the_api_cannot_do_is_refused_before_a_server_is_asked(tmp_path, mo
     }.items():
         with (
             Run("tinker", name="test", overrides=override) as training,
-            pytest.raises(ValueError | EngineError) as told,
+            pytest.raises(UserError) as told,
         ):
-            training.check().policy
+            training.evaluate()
         assert sentence in str(told.value)
 
 

@@ -78,7 +78,7 @@ class TinkerEngine:
         ):
             raise EngineError(
                 f"{self.service.name} answered with {len(turn.tokens)} tokens and {len(logprobs)} logprobs, where at "
-                f"most {sampling.max_new_tokens} of each, all finite, were asked for: check the server, and resume the run."
+                f"most {sampling.max_new_tokens} of each, all finite, were asked for: check the server, and resume."
             )
         self.counters.tokens_reused += found.prompt_cache_hit_tokens
         self.counters.tokens_prefilled += len(prompt_ids) - found.prompt_cache_hit_tokens
