@@ -1,20 +1,17 @@
 """Runs through the Tinker API: on the small server of `tinker_twin.py`, with a kill and a resume, an engine that is
 left behind and a server that goes; and on SkyRL's own server, where `make skyrl` has installed it."""
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 
 import pytest
-from conftest import ROOT, TINY, needs, run, train_command
+from conftest import TINY, needs, run, train_command
 
 needs("tinker")
 
-import httpx2
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
@@ -30,10 +27,10 @@ from mcp_grpo.env.episode import Outcome
 from mcp_grpo.rollout.tinker import TinkerEngine
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.train.tinker import TinkerLearner
+from skyrl_server import SKYRL, skyrl
 from tinker_twin import Twin
 
 SMALL = [*TINY, "train.steps=3", "train.tasks_per_step=1", "rollout.samples=4", "evaluate.tasks=2"]
-SKYRL = ROOT / ".servers/skyrl"
 
 
 def lines(path) -> list[dict]:
@@ -128,35 +125,6 @@ def test_what_the_api_cannot_do_is_refused_before_a_server_is_asked(tmp_path, mo
         assert sentence in str(told.value)
 
 
-@contextlib.contextmanager
-def skyrl(folder):
-    "SkyRL's server with the packaged model, on this processor."
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = {"max_lora_adapters": 4, "max_lora_rank": 8, "train_micro_batch_size": 4, "sample_max_num_sequences": 4}
-    command = ["uv", "run", "--active", "--no-project", "--offline", "-m", "skyrl.tinker.api", "--base-model"]
-    command += [str(asset("tiny")), "--backend", "jax", "--backend-config", json.dumps(options), "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--checkpoints-base", f"{folder}/kept", "--database-url", f"sqlite:///{folder}/db"]
-    path = f"{SKYRL}/bin:{os.environ['PATH']}"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environ = clean | {"VIRTUAL_ENV": str(SKYRL), "PATH": path, "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
-    with open(folder / "log", "w") as log:
-        job = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            assert job.poll() is None, (folder / "log").read_text()[-3000:]
-            with contextlib.suppress(httpx2.HTTPError):
-                httpx2.get(f"{url}/api/v1/healthz", trust_env=False).raise_for_status()
-                break
-            time.sleep(0.5)
-        yield url
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-
-
 def episode(prompt: list[int], turn, number: int) -> Trajectory:
     "One sampled turn, rewarded by its number."
     key = ("run", 0, "task", number)
@@ -168,7 +136,7 @@ def episode(prompt: list[int], turn, number: int) -> Trajectory:
 
 @pytest.mark.skipif(not (SKYRL / ".ready").exists(), reason="make skyrl has not been here")
 def test_skyrl_samples_learns_keeps_and_exports(tmp_path):
-    with skyrl(tmp_path) as url:
+    with skyrl(tmp_path, str(asset("tiny")), sample_max_num_sequences=4, train_micro_batch_size=4) as url:
         cfg = load_config("tinker", f"rollout.endpoints=[{url}],model.lora.rank=8,train.lr=1e-2")
         policy = open_served(cfg)
         engine, prompts = TinkerEngine(policy), [list(range(10, 40)), list(range(50, 90))]
