@@ -272,7 +272,6 @@ def open_served(
     service = Service(server_address(cfg), os.environ.get("TINKER_API_KEY", ""))
     m, base = cfg.model, service.base_of(cfg.model.name)
     with loading(m.name) as where, torch.device("meta"):
-        parameters = sum(
-            p.numel() for p in AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(where)).parameters()
-        )
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(where))
+    parameters = sum(p.numel() for p in model.parameters())
     return TinkerPolicy(service, base, open_tokenizer(m.name), m.name, m.lora.rank, cfg.seed, parameters)

@@ -73,9 +73,8 @@ class TinkerEngine:
             if not self.running:
                 self.counters.seconds += time.perf_counter() - self.busy_since
         turn, logprobs = found.sequences[0], found.sequences[0].logprobs or []
-        if not 0 < len(turn.tokens) == len(logprobs) <= sampling.max_new_tokens or not all(
-            map(math.isfinite, logprobs)
-        ):
+        whole = 0 < len(turn.tokens) == len(logprobs) <= sampling.max_new_tokens
+        if not whole or not all(map(math.isfinite, logprobs)):
             raise EngineError(
                 f"{self.service.name} answered with {len(turn.tokens)} tokens and {len(logprobs)} logprobs, where at "
                 f"most {sampling.max_new_tokens} of each, all finite, were asked for: check the server, and resume."
@@ -131,10 +130,9 @@ def unsupported_reason(
     machine: Machine,
 ) -> str:
     "Return why a run cannot sample through the Tinker API, or an empty string."
-    m, r = cfg.model, cfg.rollout
+    m, r, installed = cfg.model, cfg.rollout, bool(importlib.util.find_spec("tinker"))
     found = {
-        "the package tinker is not installed: pip install 'mcp-grpo[tinker]'": importlib.util.find_spec("tinker")
-        is None,
+        "the package tinker is not installed: pip install 'mcp-grpo[tinker]'": not installed,
         "a run has one server: leave one address in rollout.endpoints": len(r.endpoints) > 1,
         "say where the server is, with TINKER_BASE_URL or rollout.endpoints=[http://host:8000]; for the cloud of "
         "Thinking Machines set TINKER_API_KEY": not server_address(cfg) and not os.environ.get("TINKER_API_KEY"),
