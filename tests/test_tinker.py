@@ -5,10 +5,11 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
-from conftest import TINY, needs, run, train_command
+from conftest import TINY, needs, run
 
 needs("tinker")
 
@@ -51,21 +52,21 @@ def settings(twin, *more) -> dict:
 def test_a_run_that_is_killed_and_resumed_becomes_the_run_that_was_left_alone(twin, tmp_path, monkeypatch):
     monkeypatch.setenv("TINKER_BASE_URL", twin.url)
     left, killed = (tmp_path / name for name in ("left", "killed"))
+    overrides = ",".join([*SMALL, "train.checkpoint_every=1", "seed=1"])
+    command = [sys.executable, "-m", "mcp_grpo.cli", "train", "--run", "test"]
+    begin = [*command, "--mode", "tinker", "--set", overrides]
     for folder in (left, killed):
-        folder.mkdir()
-    overrides = [*SMALL, "train.checkpoint_every=1"]
-    done = run(train_command(left, {"mode": "tinker"}, overrides), left)
+        (folder / "experiments").mkdir(parents=True)  # the project's root, below which outputs/ is
+    done = run(begin, left)
     assert done.returncode == 0, done.said[-3000:]
-    command = train_command(killed, {"mode": "tinker"}, overrides)
-    job = subprocess.Popen(
-        command, cwd=killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    with open(tmp_path / "said", "w") as said:
+        job = subprocess.Popen(begin, cwd=killed, stdout=said, stderr=said, start_new_session=True)
     while len(lines(killed / "outputs/test/metrics.jsonl")) < 2:
         assert job.poll() is None, "the run ended before its second step"
         time.sleep(0.05)
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
-    done = run(train_command(killed, {"mode": "tinker", "resume": True, "tasks": ""}), killed)
+    done = run([*command, "--resume"], killed)
     assert done.returncode == 0, done.said[-3000:]
     found, expected = (lines(folder / "outputs/test/metrics.jsonl") for folder in (killed, left))
     assert [step["step"] for step in found] == [1, 2, 3]
