@@ -2,14 +2,13 @@
 left behind and a server that goes; and on SkyRL's own server, where `make skyrl` has installed it."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
+import threading
 import time
 
+import kills
+import psutil
 import pytest
-from conftest import TINY, needs, run
+from conftest import TINY, needs
 
 needs("tinker")
 
@@ -21,10 +20,10 @@ from mcp_grpo import Run
 from mcp_grpo.aio import run_sync
 from mcp_grpo.client.pool import together
 from mcp_grpo.config import asset, load_config
+from mcp_grpo.env.episode import Outcome
 from mcp_grpo.errors import UserError
 from mcp_grpo.rollout.engine import EngineError, Sampling
 from mcp_grpo.rollout.served import open_served
-from mcp_grpo.env.episode import Outcome
 from mcp_grpo.rollout.tinker import TinkerEngine
 from mcp_grpo.rollout.trajectory import Trajectory
 from mcp_grpo.train.tinker import TinkerLearner
@@ -52,28 +51,30 @@ def settings(twin, *more) -> dict:
 def test_a_run_that_is_killed_and_resumed_becomes_the_run_that_was_left_alone(twin, tmp_path, monkeypatch):
     monkeypatch.setenv("TINKER_BASE_URL", twin.url)
     left, killed = (tmp_path / name for name in ("left", "killed"))
-    overrides = ",".join([*SMALL, "train.checkpoint_every=1", "seed=1"])
-    command = [sys.executable, "-m", "mcp_grpo.cli", "train", "--run", "test"]
-    begin = [*command, "--mode", "tinker", "--set", overrides]
-    for folder in (left, killed):
-        (folder / "experiments").mkdir(parents=True)  # the project's root, below which outputs/ is
-    done = run(begin, left)
-    assert done.returncode == 0, done.said[-3000:]
-    with open(tmp_path / "said", "w") as said:
-        job = subprocess.Popen(begin, cwd=killed, stdout=said, stderr=said, start_new_session=True)
-    while len(lines(killed / "outputs/test/metrics.jsonl")) < 2:
-        assert job.poll() is None, "the run ended before its second step"
-        time.sleep(0.05)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    done = run([*command, "--resume"], killed)
-    assert done.returncode == 0, done.said[-3000:]
+    with kills.Runs() as runs:
+
+        def play(folder, **more):
+            folder.mkdir(exist_ok=True)
+            code, _ = runs.play(folder, kills.parameters(tmp_path, ["train.checkpoint_every=1"], mode="tinker", **more))
+            return code, (folder / "said").read_text()[-3000:]
+
+        assert (done := play(left))[0] == 0, done[1]
+        half = threading.Thread(target=play, args=[killed])
+        half.start()
+        while len(lines(killed / "outputs/test/metrics.jsonl")) < 2:
+            assert half.is_alive(), "the run ended before its second step"
+            time.sleep(0.02)
+        for process in psutil.Process(runs.server.pid).children():
+            process.kill()
+        half.join()
+        assert len(lines(killed / "outputs/test/metrics.jsonl")) < 4
+        assert (done := play(killed, resume=True))[0] == 0, done[1]
     found, expected = (lines(folder / "outputs/test/metrics.jsonl") for folder in (killed, left))
-    assert [step["step"] for step in found] == [1, 2, 3]
+    assert [step["step"] for step in found] == [1, 2, 3, 4]
     for mine, theirs in zip(found, expected):
         for name in ("reward", "success", "tokens_sampled", "loss", "grad_norm", "weights_moved"):
             assert mine.get(name) == pytest.approx(theirs.get(name), abs=1e-6), (mine["step"], name)
-    manifest = json.loads((killed / "outputs/test/checkpoints/step-000003/manifest.json").read_text())
+    manifest = json.loads((killed / "outputs/test/checkpoints/step-000004/manifest.json").read_text())
     assert manifest["state"] in twin.saved and set(manifest["files"]) == {"config.yaml", "random.safetensors"}
     assert (killed / "outputs/test/model/adapter_model.safetensors").exists()
     assert any(step.get("tokens_sampled") for step in found), "no step learnt"
