@@ -19,7 +19,7 @@ FULL := .venv/.ready-full
 export OMP_WAIT_POLICY ?= PASSIVE
 PAPERMILL := $(BIN)/papermill --no-progress-bar --stdout-file - --stderr-file -
 
-.PHONY: train test data warmstart smollm2 bench servers openenv verifiers export readme setup full
+.PHONY: train test data warmstart smollm2 bench servers openenv verifiers skyrl export readme setup full
 setup: $(READY)
 full: $(FULL)
 
@@ -69,6 +69,9 @@ openenv: $(READY)
 
 verifiers: $(READY)
 	@requirements/third-party verifiers
+
+skyrl: $(READY)
+	@requirements/third-party skyrl
 
 export: $(READY)
 	$(BIN)/nbdev_export

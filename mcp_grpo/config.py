@@ -206,12 +206,16 @@ class RolloutConfig(Section):
     engine: str = Field(
         "hf",
         description=(
-            "hf, vllm, remote (`vllm serve` processes, see `rollout.endpoints`), or auto: vllm if it is installed and "
-            "can sample the policy, else hf"
+            "hf, vllm, remote (`vllm serve` processes, see `rollout.endpoints`), tinker (a server that samples and "
+            "learns, see `rollout.tinker`), or auto: vllm if it is installed and can sample the policy, else hf"
         ),
     )
     endpoints: list[str] = Field(
-        [], description="addresses of `vllm serve` processes, such as http://host:8000, for the engine remote"
+        [],
+        description=(
+            "addresses of `vllm serve` processes, such as http://host:8000, for the engine remote; for the engine "
+            "tinker the address of its server, in place of the environment variable TINKER_BASE_URL"
+        ),
     )
     weights_folder: str = Field(
         "",

@@ -65,12 +65,14 @@ _OPTIONAL = {
     "bitsandbytes": ("gpu", "adapters on 4-bit weights"),
     "deepspeed": ("gpu", "training on several GPUs"),
     "wandb": ("track", "runs tracked in Weights & Biases"),
+    "tinker": ("tinker", "the mode tinker learns on a server"),
     "pyarrow": ("", "task files in parquet"),
 }
 _KEYS = {
     "OPENAI_API_KEY": "tasks and judges by a language model, evaluation of an endpoint",
     "HF_TOKEN": "models that ask for a token",
     "WANDB_API_KEY": "online tracking",
+    "TINKER_API_KEY": "the mode tinker in Thinking Machines' cloud",
     "POLYGON_API_KEY": "serve polygon --live",
     "FMP_API_KEY": "serve fmp --live",
     "TAVILY_API_KEY": "serve tavily --live",

@@ -22,6 +22,7 @@ from .train.advantage import ADVANTAGES, BY_EPISODE
 from .train.loss import LOSSES, advantage_kind, find_loss
 from .train.memory import Memory, in_words, predict_memory
 from .train.optim import make_optimizer, schedule_factor
+from .train.tinker import tinker_reason
 
 # %% ../nbs/10_run/00_plan.ipynb #e0dbc414
 def _engine_reason(
@@ -121,6 +122,11 @@ def plan_run(
     sentence that names what the machine lacks."""
     machine, m = machine or Machine.here(), cfg.model
     device = machine.device(m.device)
+    if cfg.rollout.engine == "tinker":
+        plan = Plan("tinker", "auto", notes=("a server of the Tinker API loads and trains the model",))
+        if reason := _engine_reason(cfg, plan, machine):
+            raise PolicyError(f"rollout.engine is tinker: {reason}.")
+        return plan
     if m.weights == "lora" and "peft" not in machine.packages:
         raise PolicyError("LoRA needs the package peft: pip install 'mcp-grpo[lora]'.")
     if m.weights == "full" and m.quantization == "nf4":
@@ -159,7 +165,8 @@ def check_model(
             f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most "
             f"{longest} tokens: set rollout.max_tokens={longest} or less."
         )
-    Policy(adapt(model, cfg))
+    if cfg.rollout.engine != "tinker":
+        Policy(adapt(model, cfg))
     return open_tokenizer(cfg.model.name)
 
 # %% ../nbs/10_run/00_plan.ipynb #eae50e3e
@@ -178,6 +185,8 @@ def check_algorithm(
         find_loss(cfg.train.loss, dual=cfg.train.clip.dual)
     except ValueError as e:
         raise ConfigError(f"train.clip: {e}") from None
+    if cfg.rollout.engine == "tinker" and (reason := tinker_reason(cfg.train)):
+        raise ConfigError(f"the Tinker API {reason}.")
     if cfg.train.reference.kind == "adapter_off" and cfg.model.weights != "lora":
         raise ConfigError(
             "train.reference: adapter_off needs an adapter; take frozen or ema, or set model.weights to lora."

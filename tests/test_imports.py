@@ -17,6 +17,7 @@ HEAVY = (
     "wandb",
     "weave",
     "skyrl_gym",
+    "tinker",
     "pandas",
     "peft",
     "matplotlib",
@@ -30,6 +31,8 @@ WITH_TORCH = (
     "rollout.slots",
     "rollout.vllm",
     "rollout.remote",
+    "rollout.served",
+    "rollout.tinker",
     "train",
     "plan",
 )  # where the model is; nothing else may cost a torch import

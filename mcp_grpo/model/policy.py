@@ -13,6 +13,7 @@ import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Callable, Collection, Iterator, Literal
 
 import torch
@@ -140,10 +141,12 @@ class Weights:
     "The weights that a policy publishes to an engine, at one version."
 
     version: int  # number of updates of the policy
-    # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors
-    kind: Literal["shared", "lora", "full"]
-    tensors: dict[str, Tensor] | None = None  # name -> tensor; None if shared
+    # shared: no tensors, the engine samples from the same model | lora: the adapter's tensors | full: all tensors |
+    # stored: no tensors, a server keeps the weights at `path`
+    kind: Literal["shared", "lora", "full", "stored"]
+    tensors: dict[str, Tensor] | None = None  # name -> tensor; None if shared or stored
     probe: Probe | None = None  # lets an engine with a copy verify that it serves these weights
+    path: str = ""  # address of the weights on a server of the Tinker API
 
 # %% ../../nbs/06_model/01_policy.ipynb #2801d258
 def copy_in(
@@ -462,7 +465,7 @@ class Machine:
 class Plan:
     "How a run's model is loaded and spread over processes."
 
-    device: str  # cpu | cuda | mps
+    device: str  # cpu | cuda | mps | tinker: a server loads the model
     dtype: str  # precision of the weights
     quantization: str = "none"  # none | nf4
     processes: int = 0  # DeepSpeed workers; 0: everything runs in one process
@@ -529,7 +532,9 @@ def open_policy(
     cfg: Config,  # section `model`
     plan: Plan,  # plan for this machine
 ) -> Policy:
-    "Load the configured model, to train all its weights or a LoRA adapter."
+    "Load the configured model, to train all its weights or a LoRA adapter; with the Tinker API a server has it."
+    if plan.device == "tinker":
+        return resolve_name("mcp_grpo.rollout.served:open_served")(cfg)
     m, options = cfg.model, {}
     if plan.device == "cuda":
         # cuDNN makes a plan per shape, which is slow here: the shapes differ at every token

@@ -102,6 +102,7 @@ ENGINES: dict[str, str] = {  # rollout.engine -> "module:function", called as fu
     "hf": "mcp_grpo.rollout.rows:open_hf",
     "vllm": "mcp_grpo.rollout.vllm:open_vllm",
     "remote": "mcp_grpo.rollout.remote:open_remote",
+    "tinker": "mcp_grpo.rollout.tinker:open_tinker",
     "auto": "mcp_grpo.rollout.vllm:open_auto",
 }
 

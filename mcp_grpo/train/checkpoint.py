@@ -27,6 +27,7 @@ from ..errors import UserError
 from ..model.parallel import World
 from ..model.policy import Policy, PolicyError
 from ..model.reference import Reference
+from ..rollout.served import TinkerPolicy
 from .optim import Optimizer
 
 # %% ../../nbs/08_train/07_checkpoint.ipynb #0dd4e7f0
@@ -84,8 +85,9 @@ def _is_whole(
 ) -> bool:
     "Return whether the manifest lists at least one file per part, and all listed files have their digests."
     try:
-        files = json.loads((target / "manifest.json").read_text())["files"]
-        if not files or any(not any(name.startswith(part) for name in files) for part in parts):
+        manifest = json.loads((target / "manifest.json").read_text())
+        files, kept = manifest["files"], ("weights", "optimizer") if manifest.get("state") else ()  # by a server
+        if not files or any(not any(name.startswith(part) for name in (*files, *kept)) for part in parts):
             return False
         return all(_digest(target / name) == found for name, found in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -101,6 +103,7 @@ class Manifest(BaseModel):
     lora: dict[str, int] | None = Field(description="rank and alpha of the adapter; null if all weights were trained")
     seed: int = Field(0, description="of the run")
     ranks: int = Field(1, ge=1, description="number of processes that wrote the checkpoint, each a share of it")
+    state: str = Field("", description="address of weights and optimizer, if a server of the Tinker API keeps them")
     files: dict[str, str] = Field(min_length=1, description="path below the folder: sha256")
 
     @classmethod
@@ -190,8 +193,8 @@ def _restore_random(
 def save_checkpoint(
     folder: str | Path,  # of the run's checkpoints
     step: int,  # finished steps
-    policy: Policy,  # whose trained weights are saved
-    optimizer: Optimizer,  # its state is saved
+    policy: Policy | TinkerPolicy,  # whose trained weights are saved
+    optimizer: Optimizer | None,  # its state is saved; None: the policy's server has it
     seed: int = 0,  # of the run
     keep: int = 2,  # checkpoints to keep; older ones are deleted
     cfg: Config | None = None,  # of the run, with the digests of its servers' tools; saved in the checkpoint
@@ -201,10 +204,12 @@ def save_checkpoint(
     "Write a checkpoint that is complete or does not exist; each process of a run writes its share."
     world = world or World()
     share = f"-{world.rank + 1:05d}-of-{world.size:05d}" if world.size > 1 else ""
+    state = policy.save_state(step) if isinstance(policy, TinkerPolicy) else ""
 
     def fill(part):
-        save_file(policy.tensors(), part / f"weights{share}.safetensors")
-        save_file(optimizer.tensors(), part / f"optimizer{share}.safetensors")
+        if not state:
+            save_file(policy.tensors(), part / f"weights{share}.safetensors")
+            save_file(optimizer.tensors(), part / f"optimizer{share}.safetensors")
         save_file(_random_states(), part / f"random{share}.safetensors")
         if reference and reference.moves:
             save_file(reference.tensors(), part / f"reference{share}.safetensors")
@@ -212,14 +217,14 @@ def save_checkpoint(
             return
         if cfg is not None:
             save_config(cfg, part / "config.yaml")
-        if policy.lora:
+        if policy.lora and not state:
             policy.save_adapter(part / "adapter")
 
     target = Path(folder) / f"step-{step:06d}"
     if not world.rank and target.exists() and not _is_whole(target, _PARTS):
         shutil.rmtree(target)  # a damaged checkpoint: the run resumed from an older one
     world.gather("removed")
-    _commit(target, fill, dict(step=step, seed=seed, ranks=world.size, **policy.origin), world)
+    _commit(target, fill, dict(step=step, seed=seed, ranks=world.size, state=state, **policy.origin), world)
     if world.rank:
         return target
     kept = [target]
@@ -246,7 +251,7 @@ def _read_tensors(
 
 def load_checkpoint(
     folder: str | Path,  # of the run's checkpoints; need not exist
-    policy: Policy,  # gets the weights
+    policy: Policy | TinkerPolicy,  # gets the weights
     # gets the optimizer's state; None: the policy will not be trained, so only weights are loaded, and those of a
     # value head only if the policy has one
     optimizer: Optimizer | None = None,
@@ -264,6 +269,10 @@ def load_checkpoint(
     manifest = Manifest.read(target)
     moving = reference is not None and reference.moves
     manifest.check(policy.origin, seed, moving)
+    if manifest.state:
+        policy.load_state(manifest.state)
+        _restore_random(load_file(target / "random.safetensors"))
+        return manifest
     weights = _read_tensors(target, "weights")
     if optimizer is None:
         known = policy.trainable()

@@ -23,7 +23,7 @@ from ..model.policy import Policy
 from ..model.reference import Reference
 from ..model.tree import unsupported_tree
 from ..rollout.trajectory import Trajectory
-from .advantage import WITH_VALUES, advantages
+from .advantage import WITH_VALUES, Row, advantages
 from .batch import MicroBatch, compute_advantages, divide, make_rows, make_updates, micro_batches
 from .loss import Tokens, advantage_kind, find_loss, kl_estimate, policy_loss, token_weights
 from .optim import Optimizer, open_optimizer
@@ -64,7 +64,7 @@ def _to_cpu(
     return dict(zip(found, torch.stack([value.float() for value in found.values()]).cpu()))
 
 
-def _sum_statistics(
+def sum_statistics(
     statistics: list[dict[str, Tensor]],  # of each micro-batch, from `policy_loss`
     tokens: int,  # sampled tokens of the whole batch
     updates: int = 1,  # number of updates in the pass
@@ -166,7 +166,7 @@ class Pass:
                     statistics.append((len(b.row), found))
             norms.append(self.optimizer.update())
         together = sum(self.world.gather([(n, _to_cpu(found)) for n, found in statistics]), [])
-        combined = _sum_statistics([found for _, found in together], sum(n for n, _ in together), len(updates))
+        combined = sum_statistics([found for _, found in together], sum(n for n, _ in together), len(updates))
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
 
 # %% ../../nbs/08_train/05_learner.ipynb #6750e616
@@ -175,7 +175,7 @@ _FIRST_PASS = ("loss", "policy_loss", "value_loss", "kl", "entropy", "tis", "sam
 _LAST_PASS = ("ratio", "ratio_max", "clip_fraction", "grad_norm")  # after the weights moved
 
 
-def _count_tokens(
+def count_tokens(
     batches: list[MicroBatch],  # of the step
 ) -> dict[str, int]:
     "Count the tokens that are learnt from, those that the network computes, and those that it would without sharing."
@@ -187,6 +187,19 @@ def _count_tokens(
         "tokens_with_advantage": sum(int((b.advantage != 0).sum()) for b in real),
         "rows": sum(len(b.rows) for b in real),
     }
+
+
+def weigh_rows(
+    groups: list[list[Trajectory]],  # of the step
+    rows: list[Row],  # of their valid episodes
+    how: str,  # as the loss weighs its tokens
+    max_tokens: int,  # limit of an episode
+) -> tuple[list[Row], list[float]]:  # the rows to learn from; for each, the weight of one of its tokens
+    "Compute the weights of a step's tokens, and leave out the rows without a token to learn from."
+    valid = [t for group in groups for t in group if t.outcome.reward is not None]
+    room, tokens = sum(max_tokens - t.prompt_len for t in valid), [row.tokens for row in rows]
+    weights = token_weights(how, tokens, room).tolist()
+    return [row for row, n in zip(rows, tokens) if n], [weight for weight, n in zip(weights, tokens) if n]
 
 
 def pass_metrics(
@@ -279,7 +292,7 @@ class Learner:
             passes = self.run_passes(updates)
         changed = [(a != b).any() for a, b in zip(before, self.policy.weight_fingerprint())]
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
-        counts = self.world.gather(_count_tokens(batches))
+        counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
         metrics = {
             **summarise(groups),
@@ -303,11 +316,7 @@ class Learner:
             parts = divide(scored, cfg.token_budget, cfg.micro_batch, self.share)
             self.run_pass.score_first(micro_batches(scored, [0.0] * len(scored), parts, device, self.share))
         compute_advantages(by_group, cfg, generator)
-        valid = [t for group in groups for t in group if t.outcome.reward is not None]
-        room, tokens = sum(self.max_tokens - t.prompt_len for t in valid), [row.tokens for row in rows]
-        weights = token_weights(self.run_pass.loss.weights, tokens, room).tolist()
-        weights = [weight for weight, n in zip(weights, tokens) if n]
-        learnt = [row for row, n in zip(rows, tokens) if n]
+        learnt, weights = weigh_rows(groups, rows, self.run_pass.loss.weights, self.max_tokens)
         return make_updates(learnt, weights, cfg, device, self.share, self.world, generator)
 
     def run_passes(self, updates: list[list[MicroBatch]]) -> list[dict[str, float]]:

@@ -231,6 +231,8 @@ def predict_memory(
 ) -> Memory:
     """Predict the memory of a run without reading weights. Raises `ConfigError` if the run cannot be traced, and
     `PolicyError` if the model cannot be loaded."""
+    if plan.device == "tinker":
+        raise ConfigError("the model is loaded by a server of the Tinker API, whose memory is not known here.")
     dtype, device = getattr(torch, plan.dtype), "cuda" if plan.device == "cuda" and torch.cuda.is_available() else "cpu"
     train = cfg.train.model_copy()
     if train.autocast == "auto" and plan.device == "cuda":

@@ -25,11 +25,13 @@ from ..model.policy import Policy
 from ..rollout.chat import Chat
 from ..rollout.collect import collect_sync
 from ..rollout.engine import Engine, EngineError, Sampling
+from ..rollout.served import TinkerPolicy
 from ..rollout.trajectory import Trajectory
 from ..task import Task
 from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from .health import Health, HealthError, Verdict, explain_oom, stop_if_critical
 from .learner import Learner, deferred_interrupt, summarise
+from .tinker import TinkerLearner
 
 # %% ../../nbs/08_train/08_trainer.ipynb #7ffc8cff
 def draw_tasks(
@@ -150,7 +152,7 @@ class Trainer:
     def __init__(
         self,
         cfg: Config,  # the run's configuration
-        policy: Policy,  # changed in place
+        policy: Policy | TinkerPolicy,  # changed in place, here or on its server
         engine: Engine,  # samples with the weights that the policy publishes
         pool: Pool,  # the servers of the tasks
         chat: Chat,  # the policy's template
@@ -178,7 +180,7 @@ class Trainer:
         self.on_rollout = on_rollout
         self.failure: EngineError | None = None  # why the engine did not take the weights of the last step
         self.steps, self.world = count_steps(cfg.train, tasks), world or World()
-        self.learner = Learner(
+        self.learner = (TinkerLearner if isinstance(policy, TinkerPolicy) else Learner)(
             policy,
             cfg.train.model_copy(update={"steps": self.steps}),
             cfg.rollout.temperature,
@@ -290,7 +292,8 @@ class Trainer:
             with explain_oom("an update"):
                 metrics = self.learner.step(groups)
             # a gradient takes as much memory as the trained weights, and sampling does not need gradients
-            self.learner.optimizer.zero_grad()
+            if self.learner.optimizer:
+                self.learner.optimizer.zero_grad()
             broke = False
         finally:  # a failed update may have changed the weights too
             try:
