@@ -373,6 +373,36 @@ async def row(server: Served, era: str, over: str, known: tuple[str, str]) -> di
     return found | {"wrong": wrong}
 
 
+async def claimed(server: Served, spec: ServerSpec) -> str:
+    "What becomes of a spec whose isolation the server does not give: why it is refused, or what is measured."
+    if said := await refused(spec):
+        return f"refused: {said}"
+    async with Pool({spec.name: spec}) as pool:
+        proof = await pool.prove(spec.name, write=server.writes, read=server.read)
+    return f"measured: {proof.level}, held {proof.held}"
+
+
+async def false_claims() -> dict[str, tuple[str, str]]:
+    "Servers that cannot keep episodes apart, though their specs say so: what becomes of each, and what should."
+    found, no_session, shared = {}, "gives no session", "measured: shared, held False"
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as common:
+        server = served(Path(scratch))["memory"]
+        async with cell(server, NEW, "http", header="") as (spec, _):
+            found["no handshake, one state for all"] = await claimed(server, spec), no_session
+            headed = spec.model_copy(update={"episode_header": HEADER})
+            found["no handshake, and the header is ignored"] = await claimed(server, headed), shared
+        async with cell(server, OLD, "http", stateless=True) as (spec, _):
+            found["a handshake without a session"] = await claimed(server, spec), no_session
+            headed = spec.model_copy(update={"episode_header": HEADER})
+            found["no session, and the header is ignored"] = await claimed(server, headed), shared
+        file = {"MEMORY_FILE_PATH": f"{common}/memory.jsonl"}
+        for era in (OLD, NEW):
+            async with cell(server, era, "stdio") as (spec, _):
+                one = spec.model_copy(update={"env": file, "isolation": "process"})
+                found[f"processes with a file in common, {era}"] = await claimed(server, one), shared
+    return found
+
+
 async def table(names: list[str], cells=CELLS) -> list[dict]:
     "The rows of these servers, or of all that are installed."
     rows = []
