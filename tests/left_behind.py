@@ -88,7 +88,7 @@ def serve() -> tuple[subprocess.Popen, str]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 600
+    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 1200
     while process.poll() is None and time.monotonic() < until:
         try:
             httpx2.get(url + "/v1/models", trust_env=False).raise_for_status()

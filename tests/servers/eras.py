@@ -412,8 +412,13 @@ async def table(names: list[str], cells=CELLS) -> list[dict]:
                 continue
             known = await reference(server)
             for era, over in cells:
-                with anyio.fail_after(300):
-                    rows.append(await row(server, era, over, known))
+                try:
+                    with anyio.fail_after(600):
+                        rows.append(await row(server, era, over, known))
+                except Exception as error:
+                    about = {"server": name, "era": era, "over": over, "native": native(server, era, over)}
+                    failed = f"{type(error).__name__}: {error}"
+                    rows.append(about | {"tools": 0, "faults": 0, "isolation": "unknown", "wrong": [failed]})
     return rows
 
 
