@@ -276,7 +276,13 @@ async def _look_at_server(
     if proof is None:
         return [*found, isolation("note", f"could not be measured in {seconds:.0f} s")]
     state = "ok" if proof.held else "mend" if proof.level == "shared" else "note"
-    advice = " Give each process a {workdir}, or declare the server shared." if state == "mend" else ""
+    over_http = pool.specs[name].transport == "http"
+    way = (
+        "Name a header by which it keeps states apart in episode_header"
+        if over_http
+        else "Give each process a {workdir}"
+    )
+    advice = f" {way}, or declare the server shared." if state == "mend" else ""
     return [*found, isolation(state, f"declared {proof.declared}, measured {proof.level}: {proof.evidence}{advice}")]
 
 

@@ -31,8 +31,9 @@ def nothing_is_left():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
-def test_fault_table(case):
-    row = anyio.run(table_row, case, TRIALS)
+@pytest.mark.parametrize("era", [[], ["--new"]], ids=["old", "new"])
+def test_fault_table(case, era):
+    row = anyio.run(table_row, case, TRIALS, *era)
     assert row["held"] == TRIALS and not row["complaints"], row
     if case.tool.startswith("evil"):
         assert row["computing"] < 1, (
@@ -47,18 +48,20 @@ def test_fault_table(case):
         )  # the benchmark asks for 1 s; reading all of it takes 13
 
 
-def digest() -> str:
+def digest(*words) -> str:
     "Of the tools that `faulty` has at first."
 
     async def ask():
-        async with Pool({"faulty": faulty()}) as pool, await pool.lease(["faulty"]) as lease:
+        async with Pool({"faulty": faulty(*words)}) as pool, await pool.lease(["faulty"]) as lease:
             return tools_digest(list(lease.tools("faulty").values()))
 
     return anyio.run(ask)
 
 
-def test_a_changed_tool_list_is_refused():
-    row = anyio.run(changed_tools, 2, digest())
+@pytest.mark.parametrize("era", [[], ["--new"]], ids=["old", "new"])
+def test_a_changed_tool_list_is_refused(era):
+    assert digest() == digest(*era)
+    row = anyio.run(changed_tools, 2, digest(), *era)
     assert row["held"] == 2 and not row["complaints"], row
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import configurations
 import pytest
 from mcp_grpo.aio import run_sync
 from mcp_grpo.client.hardening.secrets import server_secrets
@@ -182,3 +183,16 @@ def test_the_doctor_shows_the_files_and_starts_nothing(home):
     assert f"names 1 server; to open them: mcp-grpo doctor --servers {home}/.cursor/mcp.json" in lines["ok Cursor"]
     shown = {name.partition(", ")[2] for name in lines}
     assert shown == {"", "cline", "desk", "docs", "far", "notes", "old", "sqlite", "told", "zed"}
+
+
+@pytest.mark.parametrize("file", configurations.FILES, ids=lambda file: file.client)
+def test_a_file_of_a_client_is_read_and_tells_no_secret(file):
+    wrong, told = configurations.read(file)
+    assert not wrong and not configurations.leaked(told), (wrong, told)
+    assert set(file.kept) <= {configurations.S[i] for i in configurations.leaked(str(file))}  # they would be found
+
+
+def test_a_server_of_a_file_that_tells_its_secrets_is_redacted():
+    [file, *_] = [file for file in configurations.FILES if "told.py" in file.beside]
+    wrong, told = configurations.read(file, opened=True)
+    assert not wrong and not configurations.leaked(told), (wrong, told)

@@ -77,7 +77,7 @@ def _settings_of(spec: ServerSpec, secrets: list[str]) -> list:
     ]
     headers = {
         name.lower(): hashlib.sha256(value.encode()).hexdigest()
-        for name, value in spec.headers.items()
+        for name, value in spec.all_headers.items()
         if not is_secret_name(name)
     }
     if spec.cwd not in ("", "{workdir}"):

@@ -71,7 +71,7 @@ def _load(path: Path, where: str) -> Any:
 
 # %% ../../nbs/01_client/00_server_files.ipynb #3d09cb21
 IGNORED_KEYS = frozenset(
-    """alwaysAllow authProviderType autoApprove connectionTimeout default_tools_approval_mode description dev
+    """alwaysAllow alwaysLoad authProviderType autoApprove connectionTimeout default_tools_approval_mode description dev
     disabled disabledTools enabled fromGalleryId gallery icon metadata note oauth presentation required sandbox
     sandboxEnabled scopes settings source startup_timeout_ms tags title tools transport trust type version""".split()
 )  # keys that only editors use
@@ -120,7 +120,7 @@ def _login_of(entry: dict) -> Any:
 def _in_our_terms(
     entry: Any,  # as it stands in the file of a client
     where: str,
-    gemini: bool = False,  # whether the entry is from Gemini's settings
+    client: str = "",  # "gemini" or "claude code", whose keys have meanings of their own
 ) -> dict:  # fields of a `ServerSpec`, and `envFile`
     "Return the entry of a server with our own keys; its variables are not replaced yet."
     if not isinstance(entry, dict):
@@ -132,10 +132,11 @@ def _in_our_terms(
         _log.warning("%s: its type %r is unknown and ignored; known types are stdio, http and sse", where, kind)
     found = {str(key): value for key, value in entry.items() if key not in IGNORED_KEYS and key not in _RENAMED}
     found |= {_RENAMED[key]: value for key, value in entry.items() if key in _RENAMED}
-    if kind == "sse" or gemini and not kind and "url" in entry and "httpUrl" not in entry:
+    if kind == "sse" or client == "gemini" and not kind and "url" in entry and "httpUrl" not in entry:
         found["sse"] = True
-    if gemini and isinstance(found.get("timeout"), (int, float)):
-        found["timeout"] /= 1000  # Gemini's settings have milliseconds
+    shortest = {"gemini": 0, "claude code": 1000}.get(client)  # both count milliseconds; Claude Code ignores less
+    if shortest is not None and isinstance(found.get("timeout"), (int, float)) and found["timeout"] >= shortest:
+        found["timeout"] /= 1000
     if isinstance(program := found.get("command"), dict):  # Zed's settings until 2025
         found |= {"command": program.get("path", "")} | {key: program[key] for key in ("args", "env") if key in program}
     headers = {key: f"${{{variable}}}" for key, variable in (found.pop("env_http_headers", None) or {}).items()}
@@ -199,7 +200,8 @@ class ServerFile:
     def needed(self, name: str) -> dict[str, bool]:  # variable: whether it is set here, or has a default
         "Return the environment variables that the entry of a server asks for."
         entry, fixed = self.entries[name], self.fixed()
-        asked = [self.variable(text, self.where(name)) for text in _placeholders(entry) if text not in fixed]
+        texts = [text for text in _placeholders(entry) if text not in fixed and not text.startswith("file:")]
+        asked = [self.variable(text, self.where(name)) for text in texts]
         return {variable: default is not None or variable in os.environ for variable, default in asked}
 
 
@@ -224,11 +226,23 @@ def _replace(value: Any, look_up: dict[str, str]) -> Any:
     return _PLACEHOLDER.sub(lambda match: look_up[match[1]], value) if isinstance(value, str) else value
 
 
+def _text_of(file: ServerFile, name: str, path: str) -> str:
+    "Return the text of a file that an entry names in place of a value, without spaces around it."
+    try:
+        return Path(file.folder, os.path.expanduser(path)).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError, ValueError):
+        raise SpecError(f"{file.where(name)}: ${{file:{path}}} cannot be read; write the file as text.") from None
+
+
 def _values(file: ServerFile, name: str) -> tuple[dict[str, str], list[str]]:
     "Return the value of each placeholder in an entry, and the values that are secret."
     found, secrets, missing = file.fixed(), [], []
     for asked in dict.fromkeys(_placeholders(file.entries[name])):
         if asked in found:
+            continue
+        if asked.startswith("file:"):
+            found[asked] = _text_of(file, name, asked.removeprefix("file:"))
+            secrets.append(found[asked])
             continue
         variable, default = file.variable(asked, file.where(name))
         value = os.environ.get(variable)
@@ -270,6 +284,7 @@ def spec_fields(
 
 # %% ../../nbs/01_client/00_server_files.ipynb #5828e698
 _TABLES = ("mcpServers", "servers", "mcp_servers", "context_servers")
+_CLAUDE_CODE = (".mcp.json", ".claude.json")
 _SETTINGS_FOLDERS = (".vscode", ".cursor", ".zed", ".gemini", ".codex", ".claude", ".continue")
 
 
@@ -286,6 +301,12 @@ def _table(config: Any) -> Any:
     return found
 
 
+def _are_entries(config: Any) -> bool:
+    "Return whether a file holds the entries of servers themselves, without a table around them."
+    entries = list(config.values()) if isinstance(config, dict) else []
+    return bool(entries) and all(isinstance(one, dict) and one.keys() & {"command", "url"} for one in entries)
+
+
 def _shown(path: Path) -> str:
     "Return a path for an error: relative if it is below the working folder."
     return os.path.relpath(path) if path.absolute().is_relative_to(Path.cwd()) else str(path)
@@ -296,21 +317,27 @@ def read_server_file(
     may_be_empty: bool = False,  # whether a file without servers is accepted, such as an editor's settings
 ) -> ServerFile:
     "Read the servers that a file describes, except those that it disables."
-    config, name, folder, gemini = source, "", "", False
+    config, name, folder, client = source, "", "", ""
     if not isinstance(source, dict):
         path = Path(source).expanduser()
         name, place = _shown(path), path.absolute().parent
         config = _load(path, name)
         folder = str(place.parent if place.name in _SETTINGS_FOLDERS else place)
-        gemini = place.name == ".gemini"
+        client = "gemini" if place.name == ".gemini" else "claude code" if path.name in _CLAUDE_CODE else ""
         if path.name == ".claude.json" and isinstance(config, dict):  # Claude Code's, with servers for each folder
             projects = config.get("projects")
             here = projects.get(os.getcwd()) if isinstance(projects, dict) else None
             config = {"mcpServers": (_table(config) or {}) | (_table(here) or {})}
+        if path.name == ".mcp.json" and _are_entries(config):  # of a plugin of Claude Code
+            config = {"mcpServers": config}
     if isinstance(config, dict) and isinstance(config.get("server"), dict) and _table(config) is None:
         config = config["server"]  # the API of the registry wraps the description
     if isinstance(config, dict) and _table(config) is None and ("packages" in config or "remotes" in config):
         return _from_registry(config, name, folder)
+    if isinstance(config, dict) and isinstance(listed := config.get("servers"), list):
+        if any(isinstance(item, dict) and item.keys() & {"server", "packages", "remotes"} for item in listed):
+            where = name or "the server list"
+            raise SpecError(f"{where} is a list of a registry: write the description of one server into a file.")
     table = {} if may_be_empty and _table(config) is None else _table(config)
     if not isinstance(table, dict):
         raise SpecError(
@@ -333,7 +360,7 @@ def read_server_file(
             _log.warning("%s is started by an extension of Zed, and left out", file.where(key))
             continue
         try:
-            file.entries[str(key)] = _in_our_terms(entry, file.where(key), gemini)
+            file.entries[str(key)] = _in_our_terms(entry, file.where(key), client)
         except (AttributeError, TypeError) as e:
             raise SpecError(f"{file.where(key)}: a value has the wrong type ({e}); correct it in the file.") from None
     return file
@@ -486,7 +513,8 @@ def _client_places() -> Iterator[tuple[str, Path]]:
         user = config / editor / "User"
         yield from (("VS Code", user / "mcp.json"), ("VS Code", user / "settings.json"), ("Cline", user / cline))
     yield "Cline", home / ".cline/data/settings/cline_mcp_settings.json"
-    yield "Windsurf", home / ".codeium/windsurf/mcp_config.json"
+    yield from (("Windsurf", home / ".codeium" / name) for name in ("windsurf/mcp_config.json", "mcp_config.json"))
+    yield "Copilot", home / ".copilot/mcp-config.json"
     yield from (("Zed", path) for path in (here / ".zed/settings.json", zed / "settings.json"))
     for folder in (here / ".continue", home / ".continue"):
         yield from (("Continue", path) for path in (folder / "config.yaml", folder / "config.json"))

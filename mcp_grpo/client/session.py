@@ -14,7 +14,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-import anyio, mcp_types
+import anyio, httpx2, mcp_types
 from anyio.to_thread import run_sync as in_thread
 from mcp import ClientSession
 from mcp.client.sse import sse_client
@@ -329,6 +329,7 @@ class Session:
         self.alive = False  # whether calls can be made
         self.healthy = True  # whether every call so far was answered, without a fault or a cancelled caller
         self.instructions = ""  # the server's description of itself
+        self.revision = ""  # the revision of the protocol that was agreed on
         self.loop: asyncio.AbstractEventLoop | None = None  # the event loop on which the session was opened
         self.process: ServerProcess | None = None  # the process of a stdio server
         self.error_log = ErrorLog() if spec.transport == "stdio" else None
@@ -343,6 +344,7 @@ class Session:
         self._end = ("", "")  # fault and reason, if the server ended the connection
         self._output = ""  # the end of the error output
         self._closing, self._calls = False, 0
+        self._in_session = False  # whether the server has given a session over HTTP
         self._pending: set[anyio.CancelScope] = set()  # scopes of the calls that wait for an answer
         self._ready, self._stop, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
 
@@ -488,12 +490,13 @@ class Session:
         else:
             async with self._streams() as streams, ClientSession(*streams, client_info=_CLIENT) as client:
                 await _begin(client)
-                if client.initialize_result is None and self.spec.needs_sessions:
+                self.revision = client.protocol_version
+                if self.spec.needs_sessions and (client.initialize_result is None or not self._in_session):
                     raise MCPError(
                         NO_SESSION,
-                        f"it speaks the revision {client.protocol_version}, which has no sessions, so they cannot "
-                        "isolate episodes: put {episode} into its url or a header if it keeps states by such an id, or "
-                        "set isolation to shared",
+                        f"it speaks the revision {self.revision} and gives no session, so sessions cannot isolate "
+                        "episodes: name a header in episode_header, or put {episode} into its url, if it keeps states "
+                        "by such an id, or set isolation to shared",
                     )
                 yield client
 
@@ -501,6 +504,7 @@ class Session:
     async def _streams(self) -> AsyncIterator[tuple]:
         "Yield the streams of the SDK's client: to a subprocess, which is stopped with them, or to an HTTP endpoint."
         spec, access = self.spec.for_episode(), self._access and self._access.send
+        self._in_session = spec.sse  # over SSE, the stream is the session
         if spec.transport == "stdio":
             async with (
                 ServerProcess(spec, self.error_log.file) as self.process,
@@ -512,11 +516,15 @@ class Session:
             async with sse_client(spec.url, httpx_client_factory=client) as streams:
                 yield streams
         else:
-            async with (
-                http_client(spec, self.gate, access=access) as http,
-                streamable_http_client(spec.url, http_client=http, max_sse_event_size=2 * spec.max_bytes) as streams,
-            ):
+            http = http_client(spec, self.gate, access=access)
+            http.event_hooks = {"response": [self._note_session]}
+            most = 2 * spec.max_bytes
+            async with http, streamable_http_client(spec.url, http_client=http, max_sse_event_size=most) as streams:
                 yield streams
+
+    async def _note_session(self, response: httpx2.Response) -> None:
+        "Note whether the server has given a session over HTTP."
+        self._in_session |= "mcp-session-id" in response.headers
 
     def _learn(self, tools: list[mcp_types.Tool], instructions: str | None) -> None:
         """Store the server's tools. Raises `PinError` if they differ from the approved tools, or from the tools of its

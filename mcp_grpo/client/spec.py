@@ -105,6 +105,9 @@ class ServerSpec(BaseModel):
     url: str = Field("", repr=False, description="HTTP: the endpoint")
     sse: bool = Field(False, strict=True, description="HTTP: the endpoint speaks the old transport, HTTP with SSE")
     headers: dict[str, str] = Field({}, repr=False, description="headers sent with every request")
+    episode_header: str = Field(
+        "", description="HTTP: header that gets a new id for each session, by which the server keeps states apart"
+    )
     auth: Annotated[Authorization | None, BeforeValidator(_long_form)] = Field(
         None, repr=False, description='HTTP: "login", or client credentials, for a server that asks for OAuth tokens'
     )
@@ -182,6 +185,10 @@ class ServerSpec(BaseModel):
             )
         if self.sse and not self.url:
             raise ValueError("sse belongs to a url; remove sse, or give the url in place of the command.")
+        if self.episode_header and (not self.url or self.episode_header.lower() in map(str.lower, self.headers)):
+            raise ValueError("episode_header belongs to a url, and must not be one of its headers; remove one of them.")
+        if (word := self.episode_header.replace("-", "")) and not (word.isascii() and word.isalnum()):
+            raise ValueError("episode_header should be the name of a header, such as X-Episode.")
         if self.auth and (not self.url or any(name.lower() == "authorization" for name in self.headers)):
             raise ValueError("auth belongs to a url, and replaces a header Authorization; remove one of them.")
         if self.auth and not is_safe_address(self.url):
@@ -217,14 +224,19 @@ class ServerSpec(BaseModel):
     @property
     def own_state(self) -> bool:
         """Return whether the spec says that episodes have separate states: it sets an isolation other than shared, or
-        uses {workdir} or {episode}."""
+        gives the server a {workdir} or an id for each session."""
         said = "isolation" in self.model_fields_set or self.uses_workdir or self.uses_episode
         return self.isolation != "shared" and said
 
     @property
     def uses_episode(self) -> bool:
         "Return whether the endpoint is told an id for each session, by which it can keep states apart."
-        return any("{episode}" in text for text in (self.url, *self.headers.values()))
+        return any("{episode}" in text for text in (self.url, *self.all_headers.values()))
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        "Return the headers, with `{episode}` in the one that `episode_header` names."
+        return self.headers | ({self.episode_header: "{episode}"} if self.episode_header else {})
 
     @property
     def needs_sessions(self) -> bool:
@@ -235,9 +247,10 @@ class ServerSpec(BaseModel):
         "Return the spec with a new id in place of `{episode}`."
         if not self.uses_episode:
             return self
-        headers, new = self.headers, uuid.uuid4().hex
-        headers = {name: value.replace("{episode}", new) for name, value in headers.items()}
-        return self.model_copy(update={"url": self.url.replace("{episode}", new), "headers": headers})
+        new = uuid.uuid4().hex
+        headers = {name: value.replace("{episode}", new) for name, value in self.all_headers.items()}
+        update = {"url": self.url.replace("{episode}", new), "headers": headers, "episode_header": ""}
+        return self.model_copy(update=update)
 
     def offers(self, tool: str) -> bool:
         "Return whether the allow and deny lists permit a tool."

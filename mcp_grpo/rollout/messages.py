@@ -187,6 +187,7 @@ class _RecordedRow(BaseModel):
     model_config = ConfigDict(extra="ignore")
     messages: list[ChatMessage] = Field(min_length=2)
     task_id: str = ""
+    end: str = ""  # how the episode ended, if this project wrote the row
 
 
 @dataclass(frozen=True)
@@ -198,13 +199,15 @@ class Recorded:
     task_id: str = ""  # empty: the task is found by its question
 
 
-def _turn_of(message: ChatMessage) -> Action:
-    "Return an assistant's message as a turn."
+def _turn_of(message: ChatMessage, answers: bool = True) -> Action:
+    "Return an assistant's message as a turn; unless it `answers`, a text without calls is a turn that was not read."
     if calls := message.calls:
         return Action(calls)
     read = parse_turn(message.text)  # some programs keep calls as text
     if read.malformed:
         return read
+    if not read.calls and not answers:
+        return Action(malformed="the text is no answer", text=message.text)
     return Action(read.calls) if read.calls else Action(answer=read.answer)
 
 # %% ../../nbs/07_rollout/09_messages.ipynb #81baed72
@@ -227,7 +230,7 @@ def read_recorded(
             if not first or row.messages[first - 1].role != "user":
                 raise ConfigError(f"{where}: the assistant's first message does not follow a message of the user.")
             turns = [
-                _turn_of(message)
+                _turn_of(message, not row.end or after is None and row.end == "answer")
                 for message, after in zip(row.messages[first:], [*row.messages[first + 1 :], None])
                 if message.role == "assistant" and (message.tool_calls or after is None or after.role != "assistant")
             ]

@@ -18,7 +18,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult
 
-from .world import SYNTHETIC, fail, refuse, reply
+from .world import SYNTHETIC, client_state, fail, refuse, reply
 
 # %% ../../nbs/03_servers/01_live.ipynb #88a7b793
 class Refused(ValueError):
@@ -188,4 +188,5 @@ def server_of(
     if live:
         for t in tools:
             t.description = re.sub(r" \(synthetic \w+\)", "", t.description)
-    return MCPServer(name, instructions=None if live else SYNTHETIC, log_level="ERROR", tools=tools)
+    about = None if live else SYNTHETIC
+    return MCPServer(name, instructions=about, log_level="ERROR", tools=tools, lifespan=client_state)

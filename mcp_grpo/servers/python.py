@@ -13,7 +13,7 @@ from mcp.types import CallToolResult
 
 from ..sandbox.box import Interpreter, Result, Sandbox
 from ..sandbox.walls import Limits, SandboxError
-from .world import fail, reply, shape, tool
+from .world import client_state, fail, reply, shape, state_for, tool
 
 # %% ../../nbs/03_servers/07_python.ipynb #534fbaff
 def _shorten(text: str, shown: int) -> tuple:
@@ -34,16 +34,16 @@ def _present(
 
 # %% ../../nbs/03_servers/07_python.ipynb #f74ebb28
 def _interpreter(box: Sandbox, ctx: Context) -> Interpreter:
-    "Return the interpreter of a call's connection; the first call of a connection makes it."
-    connection = ctx.session._connection
-    if "interpreter" not in connection.state:
-        connection.state["interpreter"] = Interpreter(box)
-        connection.exit_stack.callback(connection.state["interpreter"].close)
-    return connection.state["interpreter"]
+    "Return the interpreter of a call's client; the client's first call makes it."
+    kept = state_for(ctx)
+    if "interpreter" not in kept.state:
+        kept.state["interpreter"] = Interpreter(box)
+        kept.exit_stack.callback(kept.state["interpreter"].close)
+    return kept.state["interpreter"]
 
 # %% ../../nbs/03_servers/07_python.ipynb #07d47572
 async def _execute(box: Sandbox, code: str, ctx: Context, shown: int) -> CallToolResult:
-    "Run code in the interpreter of the call's connection."
+    "Run code in the interpreter of the call's client."
     try:
         result = await _interpreter(box, ctx).run(code)
     except SandboxError as e:
@@ -82,7 +82,7 @@ def make_server(
     instructions = (
         f"Python with {' and '.join(box.packages)}. Sandbox: {box.kind}{' (unsafe_no_sandbox)' * unsafe_no_sandbox}."
     )
-    return MCPServer("python", instructions=instructions, log_level="ERROR", tools=tools)
+    return MCPServer("python", instructions=instructions, log_level="ERROR", tools=tools, lifespan=client_state)
 
 # %% ../../nbs/03_servers/07_python.ipynb #594dc246
 if __name__ == "__main__" and __spec__ is not None:

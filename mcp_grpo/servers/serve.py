@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from typer import Argument, Option, Typer
@@ -147,6 +147,18 @@ class HostGuard:
 
 _IDLE_SECONDS, _SESSIONS = 900.0, 2_000  # idle time after which a session ends; maximum number of open sessions
 
+# %% ../../nbs/03_servers/02_serve.ipynb #a9010008
+async def _sessions_only(ctx: Any, call_next: Callable) -> Any:
+    "Refuse requests of a revision without sessions, and name the revisions that have them: a middleware of the SDK."
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        known = {"supported": [*HANDSHAKE_PROTOCOL_VERSIONS], "requested": ctx.protocol_version}
+        raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this server keeps a state for each session", known)
+    return await call_next(ctx)
+
 # %% ../../nbs/03_servers/02_serve.ipynb #f4439736
 def http_app(
     server: MCPServer,
@@ -154,6 +166,8 @@ def http_app(
     hosts: tuple[str, ...] = _LOOPBACK,  # allowed names in `Host` and `Origin`
 ) -> TokenGuard:  # an ASGI app that serves /mcp
     "Return an ASGI app that serves `server` over streamable HTTP, to clients that send the token."
+    if EMBEDDED.get(server.name) != "shared":
+        server._lowlevel_server.middleware.append(_sessions_only)
     sdk_app = server.streamable_http_app(
         json_response=True,
         transport_security=_security(hosts),

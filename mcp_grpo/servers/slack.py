@@ -16,7 +16,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.tools import Tool
 
 from .live import PATIENCE, Ask, Failed, Refused, Service, ask_world, client_package, server_of
-from .world import World, open_world, shape, tool
+from .world import World, open_world, shape, state_for, tool
 
 # %% ../../nbs/03_servers/06_slack.ipynb #109e2790
 class SlackError(Refused):
@@ -155,8 +155,8 @@ def _workspace_of(
     world: World,  # the world with the channels and users
     ctx: Context,  # context of a tool call
 ) -> Workspace:
-    "Return the workspace of a call's connection; the first call of a connection makes it."
-    state = ctx.session._connection.state
+    "Return the workspace of a call's client; the client's first call makes it."
+    state = state_for(ctx).state
     if "workspace" not in state:
         state["workspace"] = Workspace(world)
     return state["workspace"]

@@ -11,18 +11,20 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property, lru_cache
-from types import UnionType
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..client.spec import FAULT_KEY
 
 if TYPE_CHECKING:
+    from mcp.server.mcpserver import Context
     from mcp.types import CallToolResult
 
 # %% ../../nbs/03_servers/00_world.ipynb #803d867f
@@ -672,6 +674,24 @@ def fail(
 
     details = dict(fault=fault) if retry_after is None else dict(fault=fault, retry_after=retry_after)
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True, _meta={FAULT_KEY: details})
+
+# %% ../../nbs/03_servers/00_world.ipynb #a9010006
+@asynccontextmanager
+async def client_state(server: Any) -> AsyncIterator[SimpleNamespace]:
+    "Yield, as the lifespan of a server, what it keeps for a client without a session."
+    async with AsyncExitStack() as stack:
+        yield SimpleNamespace(state={}, exit_stack=stack)
+
+
+def state_for(
+    ctx: "Context",  # context of a tool call
+) -> Any:  # has `state`, a dict, and `exit_stack`, which is closed at its end
+    "Return what a server keeps for the client of a call; its lifespan is `client_state`."
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    connection = ctx.session._connection
+    without_session = connection.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return ctx.request_context.lifespan_context if without_session else connection
 
 # %% ../../nbs/03_servers/00_world.ipynb #6290b95d
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -179,10 +179,11 @@ async def trial(pool: Pool, case: Case) -> tuple[str, float]:
     return "; ".join(wrong), result.seconds
 
 
-async def table_row(case: Case, trials: int) -> dict:
-    "Many trials: how many ended as they should, the complaints, and the worst seconds, lag and memory."
+async def table_row(case: Case, trials: int, *words: str) -> dict:
+    """Many trials at a server that is started with these words: how many ended as they should, the complaints, and the
+    worst seconds, lag and memory."""
     outcomes, others = [], here_already()
-    async with Pool({"faulty": faulty(timeout=case.timeout)}) as pool:
+    async with Pool({"faulty": faulty(*words, timeout=case.timeout)}) as pool:
         await pool.warm({"faulty": 2 * case.at_once})
         await trial(pool, QUIET)  # what is imported or compiled once is no matter of the fault
         with PeakMemory() as memory:
@@ -218,7 +219,7 @@ async def refusal(pool: Pool) -> str:
     return result.content if result.fault else ""
 
 
-async def changed_tools(trials: int, approved: str) -> dict:
+async def changed_tools(trials: int, approved: str, *words: str) -> dict:
     """A tool list that changes: between runs, where it was pinned, and under a running pool, where episodes that began
     before go on."""
     held, complaints, others = 0, [], here_already()
@@ -227,16 +228,16 @@ async def changed_tools(trials: int, approved: str) -> dict:
         for _ in range(trials):
             version.write_text("1")
             async with (
-                Pool({"faulty": faulty("--tools", str(version), pin=approved)}) as pool,
+                Pool({"faulty": faulty("--tools", str(version), *words, pin=approved)}) as pool,
                 await pool.lease(["faulty"]) as old,
             ):
                 await old.call("faulty", "remember", {"text": "mine"})
                 version.write_text("2")
                 under_way = await refusal(pool)
                 kept = (await old.call("faulty", "recall")).content
-            async with Pool({"faulty": faulty("--tools", str(version), pin=approved)}) as pool:
+            async with Pool({"faulty": faulty("--tools", str(version), *words, pin=approved)}) as pool:
                 next_run = await refusal(pool)
-            async with Pool({"faulty": faulty("--tools", str(version))}) as pool:
+            async with Pool({"faulty": faulty("--tools", str(version), *words)}) as pool:
                 unpinned = await refusal(pool)
             right = (bool(under_way), kept, "pin" in next_run, unpinned) == (True, "mine", True, "")
             held += right

@@ -2,7 +2,7 @@
 
 It speaks plain JSON-RPC over stdio and needs only the standard library: it starts in a blink, and it can break what an
 SDK would not let it. `--tools N` is the version of its tool list, or a file that holds it; `--workdir FOLDER` is where
-it keeps its notes (else where it runs).
+it keeps its notes (else where it runs). With `--new` it speaks only the revision 2026-07-28, which has no handshake.
 """
 
 import argparse, json, os, signal, subprocess, sys, threading, time
@@ -12,7 +12,8 @@ EVIL = "^(a+)+$"  # hours of backtracking on VICTIM
 VICTIM = "a" * 40 + "!"
 TEXT, NUMBER, FLAG = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
 TOOLS, REMEMBERED, WIRE = {}, [], threading.Lock()
-GIVEN = argparse.Namespace(tools=1, workdir=Path())
+GIVEN = argparse.Namespace(tools=1, workdir=Path(), new=False)
+NEWEST = "2026-07-28"
 
 
 def tool(output=None, **properties):
@@ -41,7 +42,14 @@ def say(**message):
 
 
 def answer(id, text, **more):
-    say(id=id, result={"content": [{"type": "text", "text": text}], **more})
+    say(id=id, result=complete({"content": [{"type": "text", "text": text}], **more}))
+
+
+def complete(result, lasting=False):
+    "A result as the era wants it; `lasting`: one that a client may keep."
+    if not GIVEN.new:
+        return result
+    return result | {"resultType": "complete"} | ({"ttlMs": 0, "cacheScope": "private"} if lasting else {})
 
 
 @tool(text=TEXT)
@@ -183,7 +191,8 @@ def wrong_id(id):
 @tool()
 def non_utf8(id):
     "An answer with a byte that is no text."
-    write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "caf\xe9"}]}}\n' % id)
+    write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "caf\xe9"}]' % id)
+    write(b', "resultType": "complete"}}\n')
 
 
 @tool(mb=NUMBER)
@@ -235,7 +244,13 @@ def tool_list():
 
 
 def handle(id, method, params):
-    if method == "initialize":
+    if GIVEN.new and method in ("initialize", "ping"):
+        supported = {"supported": [NEWEST], "requested": params.get("protocolVersion", "")}
+        code = -32022 if method == "initialize" else -32601
+        say(id=id, error={"code": code, "message": f"there is no {method}", "data": supported})
+    elif GIVEN.new and method == "server/discover":
+        say(id=id, result=complete({"supportedVersions": [NEWEST], "capabilities": {"tools": {}}}, True))
+    elif method == "initialize":
         info = {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {"listChanged": True}},
@@ -245,7 +260,7 @@ def handle(id, method, params):
     elif method == "ping":
         say(id=id, result={})
     elif method == "tools/list":
-        say(id=id, result={"tools": tool_list()})
+        say(id=id, result=complete({"tools": tool_list()}, True))
     elif method != "tools/call" or params["name"] not in TOOLS:
         say(id=id, error={"code": -32601, "message": f"there is no {params.get('name', method)}"})
     else:
@@ -261,6 +276,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tools", type=lambda given: int(Path(given).read_text() if Path(given).is_file() else given))
     parser.add_argument("--workdir", type=Path)
+    parser.add_argument("--new", action="store_true")
     parser.parse_known_args(namespace=GIVEN)
     for line in sys.stdin.buffer:
         message = json.loads(line)

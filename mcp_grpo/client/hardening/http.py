@@ -81,7 +81,11 @@ def _refusal_seconds(
 
 # %% ../../../nbs/01_client/01_hardening/05_http.ipynb #ede9dfd1
 _KINDS = ("application/json", "text/event-stream")
-_ABOUT_THE_CALL = (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND)
+_ABOUT_THE_CALL = (
+    mcp_types.INVALID_PARAMS,
+    mcp_types.METHOD_NOT_FOUND,
+    mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY,  # such as a tool that asks a person, whom this client does not have
+)
 
 
 def _no_answer(response: httpx2.Response, request: httpx2.Request) -> tuple[int, str] | None:
