@@ -24,6 +24,7 @@ if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 # %% ../nbs/12_cli.ipynb #efa385ad
 import contextlib
 import functools
+import inspect
 import json
 import logging
 import math
@@ -77,11 +78,10 @@ class _Printable(logging.Formatter):
 
 
 def command(function: Callable) -> Callable:
-    "Register a function as a command, with error handling and exit status."
+    "Register a function as a command, with error handling and exit status; what uses servers or a model gets --debug."
 
-    @app.command()
     @functools.wraps(function)
-    def run(*args, **kwargs):
+    def run(*args, debug: bool = False, **kwargs):
         from mcp_grpo.config import load_dotenv
 
         load_dotenv()
@@ -94,7 +94,8 @@ def command(function: Callable) -> Callable:
         # that a file there never replaces a library
         sys.path[:] = [*(path for path in sys.path if path not in ("", os.getcwd())), os.getcwd()]
         try:
-            code = function(*args, **kwargs)
+            with _debugging() if debug else contextlib.nullcontext():
+                code = function(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
@@ -107,7 +108,27 @@ def command(function: Callable) -> Callable:
         if code:
             raise typer.Exit(code)
 
-    return run
+    signature = inspect.signature(function)
+    if {"servers", "settings"} & set(signature.parameters):
+        option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Debug)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])
+    return app.command()(run)
+
+
+_Debug = Annotated[
+    bool,
+    Option("--debug", help="write a verbose log and every message of every server to a folder below outputs/debug"),
+]
+
+
+def _debugging() -> contextlib.AbstractContextManager:
+    "Write everything to a new folder below outputs/debug, and say where."
+    from mcp_grpo.config import project_root
+    from mcp_grpo.debug import debugging
+
+    folder = project_root() / "outputs" / "debug" / f"{datetime.now():%Y%m%d-%H%M%S}"
+    say(f"debugging: {folder}", file=sys.stderr)
+    return debugging(folder)
 
 
 def _show_on_terminal(thing: object) -> None:

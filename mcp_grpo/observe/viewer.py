@@ -349,11 +349,18 @@ class Viewer:
             left -= share
         held = sum(map(len, episodes.values()))
         about = self.about() | {"left_out": sum(known.values()) - held}
-        return Page(_page_html({"about": about, "episodes": episodes}), held)
+        return Page(_page_html(about, episodes), held)
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #750e583e
+def _embedded(id: str, value: Any) -> str:
+    "Return a value as an element that the script reads when it needs it; no text in it can end the element."
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{id}">{text}</script>\n'
+
+
 def _page_html(
-    data: dict | None = None,  # the episodes to embed; None: the page requests them from its server
+    about: dict | None = None,  # the names to embed; None: the page requests everything from its server
+    episodes: dict[str, list[dict]] | None = None,  # stage -> the episodes to embed
 ) -> str:
     "Return the page, with the digests of its script and style in its policy."
     page = (asset().parent / "observe" / "viewer.html").read_text(encoding="utf-8")
@@ -361,11 +368,14 @@ def _page_html(
         [content] = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         page = page.replace(f"'{kind.upper()}'", f"'sha256-{digest}'", 1)
-    if data is None:
+    if about is None:
         return page
-    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    rows = {stage: [episode["row"] for episode in found] for stage, found in episodes.items()}
+    parts = [_embedded("data", {"about": about, "rows": rows})]
+    for stage, found in episodes.items():
+        parts += [_embedded(f"{stage}/{episode['row']['number']}", episode) for episode in found]
     page = page.replace("connect-src 'self'", "connect-src 'none'", 1)
-    return page.replace("<script>", f'<script type="application/json" id="data">{text}</script>\n<script>', 1)
+    return page.replace("<script>", "".join(parts) + "<script>", 1)
 
 
 @dataclass(frozen=True)
