@@ -326,7 +326,13 @@ def _finish(
     from mcp_grpo.observe.track import termination_interrupts
 
     warnings.filterwarnings("ignore")  # of libraries; important messages are in the log
-    with termination_interrupts(), run:
+    panel = contextlib.nullcontext()
+    if sys.stdout.isatty() and not dry_run:
+        from mcp_grpo.observe.watch import panel_below
+
+        panel = panel_below(run.folder)
+        run.say = lambda line: None if line.startswith("step ") else say(line)  # steps are in the panel
+    with termination_interrupts(), panel, run:
         run.check()
         if dry_run:
             return run.say("Configuration, data and servers are in order; this was a dry run.")
