@@ -673,7 +673,7 @@ def chat(
             told = " ".join(event.content.split())
             say(f"    {told[:400]}{' ...' if len(told) > 400 else ''}")
 
-    like = None if only or servers else trained_on(policy)
+    like = [] if only or servers else trained_on(policy)
     if person:
         say("Ask a question; an empty line is ignored, and exit or Ctrl-D ends the conversation.")
     talk(

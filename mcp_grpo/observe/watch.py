@@ -115,8 +115,10 @@ class Watch:
         self.steps: dict[int, dict] = {}  # number of a step -> its metrics
         self.files = _Growing(self.folder / "metrics.jsonl"), _Growing(self.folder / "trajectories.jsonl", 2**21)
         self.calls: dict[str, Counter] = defaultdict(Counter)  # tool -> calls, errors, faults, seconds
+        self.written: dict[int, Counter] = defaultdict(Counter)  # step -> tokens that the policy wrote, and episodes
         self.process: psutil.Process | None = None
         self.gpus, self.gpus_at = "", -math.inf  # what the GPUs do, and when they were asked
+        self.shows_log = True
 
     def update(self) -> None:
         "Read what is new in the run's files."
@@ -124,6 +126,8 @@ class Watch:
             if isinstance(line.get("step"), int):
                 self.steps[line["step"]] = line  # a resumed run writes a step again
         for episode in self.files[1].new():
+            step = int((episode.get("key") or [0, 0])[1]) + 1
+            self.written[step].update(tokens=sum(episode.get("sampled") or ()), episodes=1)
             for event in (episode.get("outcome") or {}).get("events") or ():
                 one = self.calls[f"{event.get('server')}.{event.get('tool')}" if event.get("tool") else "unknown tools"]
                 one.update(calls=1, errors=bool(event.get("is_error")), faults=bool(event.get("fault")))
@@ -175,13 +179,16 @@ class Watch:
         for line in lines:
             times.update(line.get("seconds") or {})
         parts = [f"{name} {seconds / len(lines):.1f} s" for name, seconds in times.items()] if lines else []
-        for name, part, what in (("tokens_sampled", "generation", "sampled"), ("tokens_forward", "learning", "learnt")):
-            tokens = sum(line.get(name) or 0 for line in lines)
-            if tokens and times[part]:
-                parts.append(f"{tokens / times[part]:,.0f} tokens {what} per second")
-        sampled, rows = (sum(line.get(name) or 0 for line in lines) for name in ("tokens_sampled", "rows"))
-        if rows:
-            parts.append(f"{sampled / rows:,.0f} tokens sampled per episode")
+        # the first step of which episodes were read may lack some of them: a long file is read from its end
+        whole = [line for line in lines if line["step"] in self.written and line["step"] > min(self.written)]
+        sampled, episodes = (sum(self.written[line["step"]][name] for line in whole) for name in ("tokens", "episodes"))
+        if generation := sum(line["seconds"]["generation"] for line in whole if line.get("seconds")):
+            parts.append(
+                f"{sampled / generation:,.0f} tokens sampled per second, {sampled / episodes:,.0f} per episode"
+            )
+        learnt = sum(line.get("tokens_forward") or 0 for line in lines)
+        if learnt and times["learning"]:
+            parts.append(f"{learnt / times['learning']:,.0f} tokens learnt per second")
         return ", ".join(parts)
 
     def _tools(self) -> Table:
@@ -230,7 +237,7 @@ class Watch:
             parts += ["", self._tools()]
         verdicts, log = self._log()
         parts += ["", Text(verdicts, "bold red")] if verdicts else []
-        parts += ["", Text(self._machine(), "dim"), "", Text(log, "dim")]
+        parts += ["", Text(self._machine(), "dim"), *(["", Text(log, "dim")] if self.shows_log else [])]
         return Panel(Group(*parts), title=Text(self.state, "bold"), title_align="left")
 
 # %% ../../nbs/09_observe/07_watch.ipynb #5b2c06cb
@@ -384,6 +391,7 @@ def panel_below(
             last = ended.wait(seconds)
             if panel is None and (folder / "config.yaml").is_file():
                 panel = Watch(folder)
+                panel.shows_log = False  # the block prints it
                 live.start()
             if panel is not None:
                 panel.update()
