@@ -269,7 +269,7 @@ class Run:
         try:
             for step in self.trainer.fit():
                 self.measured.pop("after", None)  # it was measured after fewer steps
-                log.step({"step": step.step, **step.metrics, "seconds": step.seconds})
+                log.step({"step": step.step, **step.metrics, "seconds": step.seconds}, step.learnt)
                 log.line(
                     f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left"
                 )

@@ -1,8 +1,10 @@
-"""What the tests and the benchmark of the viewer share: a browser, episodes of any length, and texts that try to be
-more than text."""
+"""What the tests and the benchmark of what people see share: a browser, a terminal, episodes of any length, texts that
+try to be more than text, and the commands of a page."""
 
-import json, os, random, select, shutil, subprocess, time
+import contextlib, fcntl, json, os, pty, random, re, select, shutil, struct, subprocess, termios, threading, time
 from pathlib import Path
+
+import psutil
 
 CHROMIUM = shutil.which("chromium")
 
@@ -225,9 +227,9 @@ class Browser:
         asked = dict(expression=expression, returnByValue=True, awaitPromise=True)
         return self.call("Runtime.evaluate", **asked)["result"].get("value")
 
-    def until(self, expression: str) -> None:
+    def until(self, expression: str, seconds: float = 120) -> None:
         "Wait until an expression is true."
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + seconds
         while not self.value(f"!!({expression})"):
             assert time.monotonic() < deadline, expression
             time.sleep(0.05)
@@ -262,3 +264,91 @@ class Browser:
         self.process.wait()
         os.close(self.to)
         os.close(self.back)
+
+
+class Terminal:
+    "A program in a pseudo-terminal, and a person who reads and types."
+
+    def __init__(self, command: list, folder: Path, environment: dict, rows: int, columns: int):
+        self.person, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        streams = dict(stdin=terminal, stdout=terminal, stderr=terminal)
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment | {"COLUMNS": str(columns), "LINES": str(rows)}, **streams
+        )
+        os.close(terminal)
+        self.raw, self.read = "", 0
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        "Keep what the program writes, until its end."
+        with contextlib.suppress(OSError):
+            while part := os.read(self.person, 65536):
+                self.raw += part.decode(errors="replace")
+
+    @property
+    def text(self) -> str:
+        "All that was written, without control sequences."
+        return plain(self.raw)
+
+    def until(self, *texts: str, seconds: float = 120) -> str:  # the one that came first
+        "Wait until one of several texts is written, after those that were waited for before."
+        deadline = time.monotonic() + seconds
+        while True:
+            unread = self.text[self.read :]
+            if places := {text: unread.index(text) for text in texts if text in unread}:
+                first = min(places, key=places.get)
+                self.read += places[first] + len(first)
+                return first
+            ended = self.process.poll() is not None and not self.reader.is_alive()
+            assert time.monotonic() < deadline and not ended, f"no {texts}: {self.text[-2000:]}"
+            time.sleep(0.05)
+
+    def type(self, line: str) -> None:
+        os.write(self.person, line.encode() + b"\n")
+
+    def screen(self) -> str:
+        "What is drawn now, with its colours: the last drawing of a panel that redraws itself."
+        return self.raw.rpartition("\x1b[1A\x1b[2K")[2]
+
+    def seconds(self) -> float:
+        "Processor time of the program and of those that it has started."
+        return sum(psutil.Process(self.process.pid).cpu_times()[:4])
+
+    def wait(self) -> int:
+        "Wait for the end of the program; its exit status."
+        status = self.process.wait(60)
+        self.reader.join(10)
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()
+        self.process.wait()
+        self.reader.join(10)
+        os.close(self.person)
+
+
+def plain(text: str) -> str:
+    "A text of a terminal without its control sequences."
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", text)
+
+
+def prose_of(page: Path) -> str:
+    "The prose of a guide."
+    cells = json.loads(page.read_text())["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def page_commands(page: Path) -> list[str]:
+    "The commands in the shell blocks of a guide, in order, without comments."
+    blocks = re.findall(r"^```sh\n(.*?)^```", prose_of(page), re.S | re.M)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def page_words(page: Path) -> int:
+    "The words of a guide that a person reads."
+    return len(re.findall(r"\w+", re.sub(r"\]\([^)]*\)", "]", prose_of(page))))

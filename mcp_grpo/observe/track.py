@@ -188,7 +188,8 @@ class RunLog:
         "Remove the lines of later steps, because these steps are repeated."
         _keep_lines(self.folder / "metrics.jsonl", lambda metrics: metrics["step"] <= steps)
         # the step in a trajectory's key counts from 0
-        _keep_lines(self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps)
+        for name in ("trajectories.jsonl", "tokens.jsonl"):
+            _keep_lines(self.folder / name, lambda episode: episode["key"][1] < steps)
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), steps
 
     def write(self, name: str, lines: Iterable[str]) -> None:
@@ -219,8 +220,14 @@ class RunLog:
         self.report({"step": step, **_plain(metrics)})
         self._tell("trace", "train", trajectories)
 
-    def step(self, metrics: dict) -> None:
-        "Write the metrics of a finished step; `rollout` has written its episodes already."
+    def step(
+        self,
+        metrics: dict,
+        learnt: Iterable[dict] = (),  # per episode: key, advantages and ratios of its tokens, see `learnt_tokens`
+    ) -> None:
+        "Write the metrics of a finished step, and what it learnt from; `rollout` has written its episodes already."
+        if lines := [json.dumps(_plain(one), separators=(",", ":")) for one in learnt]:
+            self.write("tokens.jsonl", lines)
         metrics = _plain(metrics)
         self.write("metrics.jsonl", [json.dumps(metrics, ensure_ascii=False, allow_nan=False)])
         self.metrics.append(metrics)
