@@ -108,14 +108,21 @@ def write(path: Path, episodes) -> Path:
     return path
 
 
-def hostile_episodes() -> list[dict]:
-    "One episode per hostile text, which stands in each of its places."
+HIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]"
+)
+
+
+def hostile_episodes(encodable: bool = False) -> list[dict]:
+    "One episode per hostile text, which stands in each of its places; only texts that UTF-8 can express, if asked."
     lines = []
     for text in HOSTILE:
+        if encodable and re.search("[\\ud800-\\udfff]", text):
+            continue
         line = episode(text, family=text, said=("ask", text, text, text))
         line["outcome"] |= {"answer": text, "reason": text, "end": text, "rewards": {text: [[0, 1.0]]}}
         line["outcome"]["events"][0] |= {"tool": text, "arguments": {text: text}, "content": f"! {text}", "fault": text}
-        lines.append(line)
+        lines.append(line | {"prompt_len": 0, "sampled": [], "logprobs": []})
     return lines
 
 

@@ -63,11 +63,12 @@ class _Growing:
 
 # %% ../../nbs/09_observe/07_watch.ipynb #5c92f86b
 _BARS = "▁▂▃▄▅▆▇█"
+_COURSE = 24  # steps that are drawn
 
 
 def _course(values: list[float]) -> str:
     "Draw the last values as bars."
-    shown = [value for value in values[-32:] if math.isfinite(value)]
+    shown = [value for value in values[-_COURSE:] if math.isfinite(value)]
     if not shown:
         return ""
     low, high = min(shown), max(shown)
@@ -145,8 +146,7 @@ class Watch:
             return f"{name} is running: {done} of {of} steps, {self.time_left()}"
         if (self.folder / "result.json").is_file():
             return f"{name} ended after {done} of {of} steps"
-        again = f"to go on: mcp-grpo train --run {name} --resume"
-        return f"{name} stopped after {done} of {of} steps, without a result; {again}"
+        return f"{name} stopped after {done} of {of} steps, without a result"
 
     def time_left(self) -> str:
         "Estimate the time left from the last five steps."
@@ -156,7 +156,8 @@ class Watch:
 
     def _numbers(self) -> Table:
         "Tabulate the numbers of the steps."
-        table = Table("metric", *_right("last"), "course", "", **_PLAIN)
+        course = Column("course", no_wrap=True, min_width=min(len(lines), _COURSE))  # if cut, the newest would be lost
+        table = Table("metric", *_right("last"), course, "", **_PLAIN)
         lines = [self.steps[step] for step in sorted(self.steps)]
         terms = [name for name in lines[-1] if name.startswith("reward_")]
         for name in [_SHOWN[0], *terms, *_SHOWN[1:]]:
@@ -164,12 +165,12 @@ class Watch:
             if not values or name in terms and not any(values):
                 continue
             metric = METRICS.get(name) or Metric("part of the reward")
-            told, style = metric.what, ""
+            told, style = Text(metric.what, "dim", no_wrap=True, overflow="ellipsis"), ""
             if not metric.healthy(values[-1]):
-                told = f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}"
                 style = "bold red"
+                told = Text(f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}", style)
             last = Text(f"{_amount(values[-1])} {metric.unit}".rstrip(), style)
-            table.add_row(name, last, Text(_course(values), "cyan"), Text(told, style or "dim"))
+            table.add_row(name, last, Text(_course(values), "cyan"), told)
         return table
 
     def _rates(self) -> str:
@@ -231,6 +232,8 @@ class Watch:
     def __rich__(self) -> Panel:
         total = self.settings["train"]["steps"] or 1
         parts: list[Any] = [ProgressBar(total=total, completed=len(self.steps))]
+        if not self.running and not (self.folder / "result.json").is_file():
+            parts.append(Text(f"to go on: mcp-grpo train --run {self.folder.name} --resume"))
         if self.steps:
             parts += ["", self._numbers(), "", Text(self._rates())]
         if self.calls:
