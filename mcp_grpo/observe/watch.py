@@ -156,7 +156,8 @@ class Watch:
 
     def _numbers(self) -> Table:
         "Tabulate the numbers of the steps."
-        course = Column("course", no_wrap=True, min_width=min(len(lines), _COURSE))  # if cut, the newest would be lost
+        # a course that is cut would lose its newest steps
+        course = Column("course", no_wrap=True, min_width=min(len(self.steps), _COURSE))
         table = Table("metric", *_right("last"), course, "", **_PLAIN)
         lines = [self.steps[step] for step in sorted(self.steps)]
         terms = [name for name in lines[-1] if name.startswith("reward_")]
