@@ -89,6 +89,11 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
 
 
+def _size(amount: float) -> str:  # `amount`: bytes
+    "Write a size of memory with three digits."
+    return f"{amount / 2**20:,.0f} MiB" if amount < 2**30 else f"{amount / 2**30:.3g} GiB"
+
+
 def _free_memory() -> str:
     memory = psutil.virtual_memory()
     return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.0f} GiB of memory free"
@@ -216,7 +221,7 @@ class Watch:
             used, share = self.process.memory_info().rss, self.process.cpu_percent()
         except psutil.Error:
             return free
-        return f"process {self.process.pid}: {share:.0f} % of a core, {used / 2**30:.1f} GiB; {free}"
+        return f"process {self.process.pid}: {share:.0f} % of a core, {_size(used)}; {free}"
 
     def _log(self) -> tuple[str, str]:
         "Return the last three verdicts of health near the end of the log, and its last five other lines."
@@ -329,8 +334,8 @@ class Monitor:
             f"{len(run.steps)} of {run.settings['train']['steps']}, {run.time_left()}",
             f"{success[0]:.1%}" if success else "",
             share,
-            f"{sum(map(_bytes_of, family)) / 2**30:.1f} GiB",
-            f"{gpu / 1024:.1f} GiB" if gpu else "",
+            _size(sum(map(_bytes_of, family))),
+            _size(gpu * 2**20) if gpu else "",
         ]
 
     def __rich__(self) -> Panel:
