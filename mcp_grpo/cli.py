@@ -451,16 +451,22 @@ def warmstart(
 
 
 @command
-def report(run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")]):
+def report(
+    run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")],
+    price: Annotated[
+        float, Option(help="price of an hour of this machine, for the cost of the steps", min=0, callback=_finite)
+    ] = 0,
+):
     """Write the report of a run into its folder, as report.html and report.ipynb. The run may have ended, may
     still be going on, or may have been killed.
 
     \b
     mcp-grpo report outputs/RUN
+    mcp-grpo report outputs/RUN --price 2.50
     """
     from mcp_grpo.observe.report import Report, write_report
 
-    page = write_report(run)
+    page = write_report(run, price)
     _show_on_terminal(Report(page.parent).state)
     say(f"the report is {page}")
 
