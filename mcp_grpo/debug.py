@@ -20,8 +20,8 @@ from typing import Any
 
 from mcp import ClientSession
 
-from mcp_grpo.errors import printable
-from mcp_grpo.files import writing
+from .errors import printable
+from .files import writing
 
 # %% ../nbs/10_run/07_debug.ipynb #d1f1a006
 _messages = logging.getLogger("mcp_grpo.debug.messages")
