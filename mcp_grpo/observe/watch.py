@@ -239,7 +239,7 @@ class Watch:
         total = self.settings["train"]["steps"] or 1
         parts: list[Any] = [ProgressBar(total=total, completed=len(self.steps))]
         if not self.running and not (self.folder / "result.json").is_file():
-            parts.append(Text(f"to go on: mcp-grpo train --run {self.folder.name} --resume"))
+            parts += ["", Text(f"to go on: mcp-grpo train --run {self.folder.name} --resume")]  # "" ends the bar's line
         if self.steps:
             parts += ["", self._numbers(), "", Text(self._rates())]
         if self.calls:
