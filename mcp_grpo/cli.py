@@ -24,6 +24,7 @@ if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 # %% ../nbs/12_cli.ipynb #efa385ad
 import contextlib
 import functools
+import inspect
 import json
 import logging
 import math
@@ -77,11 +78,10 @@ class _Printable(logging.Formatter):
 
 
 def command(function: Callable) -> Callable:
-    "Register a function as a command, with error handling and exit status."
+    "Register a function as a command, with error handling and exit status; what uses servers or a model gets --debug."
 
-    @app.command()
     @functools.wraps(function)
-    def run(*args, **kwargs):
+    def run(*args, debug: bool = False, **kwargs):
         from mcp_grpo.config import load_dotenv
 
         load_dotenv()
@@ -94,7 +94,8 @@ def command(function: Callable) -> Callable:
         # that a file there never replaces a library
         sys.path[:] = [*(path for path in sys.path if path not in ("", os.getcwd())), os.getcwd()]
         try:
-            code = function(*args, **kwargs)
+            with _debugging() if debug else contextlib.nullcontext():
+                code = function(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
@@ -107,7 +108,27 @@ def command(function: Callable) -> Callable:
         if code:
             raise typer.Exit(code)
 
-    return run
+    signature = inspect.signature(function)
+    if {"servers", "settings"} & set(signature.parameters):
+        option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Debug)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])
+    return app.command()(run)
+
+
+_Debug = Annotated[
+    bool,
+    Option("--debug", help="write a verbose log and every message of every server to a folder below outputs/debug"),
+]
+
+
+def _debugging() -> contextlib.AbstractContextManager:
+    "Write everything to a new folder below outputs/debug, and say where."
+    from mcp_grpo.config import project_root
+    from mcp_grpo.debug import debugging
+
+    folder = project_root() / "outputs" / "debug" / f"{datetime.now():%Y%m%d-%H%M%S}"
+    say(f"debugging: {folder}", file=sys.stderr)
+    return debugging(folder)
 
 
 def _show_on_terminal(thing: object) -> None:
@@ -305,7 +326,13 @@ def _finish(
     from mcp_grpo.observe.track import termination_interrupts
 
     warnings.filterwarnings("ignore")  # of libraries; important messages are in the log
-    with termination_interrupts(), run:
+    panel = contextlib.nullcontext()
+    if sys.stdout.isatty() and not dry_run:
+        from mcp_grpo.observe.watch import panel_below
+
+        panel = panel_below(run.folder)
+        run.say = lambda line: None if line.startswith("step ") else say(line)  # steps are in the panel
+    with termination_interrupts(), panel, run:
         run.check()
         if dry_run:
             return run.say("Configuration, data and servers are in order; this was a dry run.")
@@ -424,16 +451,22 @@ def warmstart(
 
 
 @command
-def report(run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")]):
+def report(
+    run: Annotated[str, Argument(help="the folder of a run, or its name below outputs/")],
+    price: Annotated[
+        float, Option(help="price of an hour of this machine, for the cost of the steps", min=0, callback=_finite)
+    ] = 0,
+):
     """Write the report of a run into its folder, as report.html and report.ipynb. The run may have ended, may
     still be going on, or may have been killed.
 
     \b
     mcp-grpo report outputs/RUN
+    mcp-grpo report outputs/RUN --price 2.50
     """
     from mcp_grpo.observe.report import Report, write_report
 
-    page = write_report(run)
+    page = write_report(run, price)
     _show_on_terminal(Report(page.parent).state)
     say(f"the report is {page}")
 
@@ -646,7 +679,7 @@ def chat(
             told = " ".join(event.content.split())
             say(f"    {told[:400]}{' ...' if len(told) > 400 else ''}")
 
-    like = None if only or servers else trained_on(policy)
+    like = [] if only or servers else trained_on(policy)
     if person:
         say("Ask a question; an empty line is ignored, and exit or Ctrl-D ends the conversation.")
     talk(

@@ -13,7 +13,9 @@ class UserError(Exception):
     "An error that a person can fix; the message is one sentence that says what happened, then what to do."
 
 # %% ../nbs/00_core/00_errors.ipynb #0f3f22a5
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)  # control characters, marks of direction, and characters that nobody sees; joiners of words and emoji may stay
 
 
 def printable(text: str) -> str:

@@ -123,10 +123,11 @@ def profile_run(
     trainer = Trainer(run.cfg, run.policy, run.engine, run.pool, run.chat, run.tasks["train"])
     trainer.publish()
     trainer.improve(*trainer.play())
-    done, halves, operators = [], {"rollout": [], "update": []}, None
+    done, halves, operators, sampled = [], {"rollout": [], "update": []}, None, 0
     for _ in range(steps):
         with PeakMemory() as rollout:
             played = trainer.play()
+        sampled += sum(sum(episode.sampled) for group in played[0] for episode in group)
         with PeakMemory() as update:
             done.append(trainer.improve(*played))
         halves["rollout"].append(rollout)
@@ -139,13 +140,12 @@ def profile_run(
             found.export_chrome_trace(str(trace))
         operators = _operators(found)
 
-    def rate(metric: str, part: str) -> float:
-        return sum(step.metrics[metric] or 0 for step in done) / sum(step.seconds[part] for step in done)
-
+    learnt = sum(step.metrics["tokens_forward"] or 0 for step in done)
+    generation, learning = (sum(step.seconds[part] for step in done) for part in ("generation", "learning"))
     return Profile(
         [step.seconds for step in done],
         {name: max(one.peak for one in seen) for name, seen in halves.items()},
         {name: max(one.gpu for one in seen) for name, seen in halves.items()} if torch.cuda.is_available() else {},
-        {"sampled": rate("tokens_sampled", "generation"), "learnt": rate("tokens_forward", "learning")},
+        {"sampled": sampled / generation, "learnt": learnt / learning},
         operators,
     )

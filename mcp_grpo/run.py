@@ -269,11 +269,12 @@ class Run:
         try:
             for step in self.trainer.fit():
                 self.measured.pop("after", None)  # it was measured after fewer steps
-                log.step({"step": step.step, **step.metrics, "seconds": step.seconds})
+                log.step({"step": step.step, **step.metrics, "seconds": step.seconds}, step.learnt)
                 log.line(
                     f"{step.line(self.cfg.train.steps)}  {log.seconds_left(self.cfg.train.steps) / 60:.0f} min left"
                 )
-                for found in (*log_lines(step.metrics, step.groups), *step.verdicts):
+                log.write("training.log", log_lines(step.metrics, step.groups))  # for programs, so not shown
+                for found in step.verdicts:
                     log.line(str(found))
                 plot.update(log.metrics)
                 yield step

@@ -6,7 +6,8 @@
 __all__ = ['Talk', 'open_sampler', 'trained_on', 'talk']
 
 # %% ../nbs/10_run/04_talk.ipynb #8f45f2f7
-from collections.abc import Awaitable, Callable, Iterable
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,12 @@ class TalkError(UserError):
     "A conversation cannot go on; the message says why."
 
 
+def _common_words(one: str, other: str) -> float:
+    "Return the share of the words of two texts that both have."
+    words, others = (set(re.findall(r"\w+", text.lower())) for text in (one, other))
+    return len(words & others) / (len(words | others) or 1)
+
+
 _HOW_IT_ENDED = {
     "truncated": "the policy wrote more tokens than a turn may have",
     "malformed": "the policy wrote a call that cannot be read",
@@ -91,7 +98,7 @@ class Talk:
         tell: Callable[[Call | ToolEvent], None] = lambda event: None,  # receives each call, and then its result
         allowed: Iterable[str] = (),  # tools that need no consent: tool, or server.tool
         only: Iterable[str] = (),  # names of the tools to offer; empty: all
-        like: Task | None = None,  # a task whose system message and tools are used, instead of all tools
+        like: Sequence[Task] = (),  # tasks; the system message and the tools of one are used, instead of all tools
         turns: int = 8,  # most turns of the policy per question
         max_tokens: int = 4096,  # most tokens of the whole conversation
     ):
@@ -136,7 +143,8 @@ class Talk:
         "Lease the servers' sessions and render the prompt."
         task = Task.from_row({"task_id": "talk", "question": question, "answer": None, "servers": self.servers})
         if self.like:
-            task = replace(task, tools=self.like.tools, prompt=[*self.like.prompt[:-1], *task.prompt], all_tools_of=[])
+            like = max(self.like, key=lambda known: (_common_words(known.question, question), len(known.tools)))
+            task = replace(task, tools=like.tools, prompt=[*like.prompt[:-1], *task.prompt], all_tools_of=[])
         self.episode = _Attended(task, self.pool, self.allow, self.tell, self.allowed)
         await self.episode.start()
         if self.episode.end == "aborted":
@@ -198,16 +206,16 @@ def open_sampler(
 
 def trained_on(
     policy: str,  # the folder of a run, or a model's name or folder
-) -> Task | None:
-    """Return the task with the most tools among those held-out tasks, of a run or of the packaged model, whose prompts
-    list the tools; None if there is none. A model that was trained on such prompts understands no others."""
+) -> list[Task]:
+    """Return those held-out tasks, of a run or of the packaged model, whose prompts list the tools. A model that was
+    trained on such prompts understands no others, so a conversation begins with the prompt of the task whose question
+    is most like the person's."""
     run = Path(policy) / "config.yaml"
     if not run.is_file() and not is_tiny(policy):
-        return None
+        return []
     cfg = read_config(run) if run.is_file() else load_config("cpu")
     tasks = read_tasks(find_path(cfg.data.heldout, "task file"), cfg.data.server_names)
-    listed = [task for task in tasks if task.tools and lists_tools(task)]
-    return max(listed, key=lambda task: len(task.tools), default=None)
+    return [task for task in tasks if task.tools and lists_tools(task)]
 
 
 def talk(
@@ -220,7 +228,7 @@ def talk(
     tell: Callable[[Call | ToolEvent], None],
     allowed: Iterable[str] = (),
     only: Iterable[str] = (),
-    like: Task | None = None,
+    like: Sequence[Task] = (),
     temperature: float | None = None,
     settings: list[str] = (),
 ) -> int:  # number of questions that were answered

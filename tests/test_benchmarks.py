@@ -49,3 +49,12 @@ def test_beyond_of_others(tmp_path):
     rows = benchmark("beyond", tmp_path, {"scale": 0.1, "only": "I1,I2,I8,I9a"})
     ids = {"I1a", "I1b", "I1c", "I2a", "I2b", "I8a", "I8b", "I9a"}
     assert ids == {row["id"] for row in rows} and all(row["holds"] for row in rows), rows
+
+
+def test_people(tmp_path):
+    "The page of episodes, the panel, a run without a network, the monitor, a push, and the newcomer's commands."
+    parameters = {"scale": 0.1, "only": "H1,H2,H3b,H5,H6,H7,H8"}
+    rows = {row["id"]: row for row in benchmark("people", tmp_path, parameters)}
+    assert {"H1a", "H1b", "H1c", "H1d", "H2a", "H2b", "H3b", "H5a", "H6c", "H7a", "H7b", "H8a"} <= set(rows)
+    measured = {"H1a", "H1b", "H1c", "H2a", "H5a", "H5b", "H5c", "H5d", "H7b"}  # on a busy machine, or hardly trained
+    assert all(row["holds"] for id, row in rows.items() if id not in measured), rows

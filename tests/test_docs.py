@@ -167,11 +167,11 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
 
 
 def test_every_other_command_is_accounted_for():
-    from test_cli import guide_commands  # they are run there
+    from test_cli import guide_commands  # they are run there; those of the first page in experiments/bench_people.ipynb
 
     own = {tuple(words) for words in guide_commands()}
     unknown = (
-        {command for _, command in commands() if tuple(shlex.split(command)[1:]) not in own}
+        {command for page, command in commands() if page != "start" and tuple(shlex.split(command)[1:]) not in own}
         - {command for of_page in training_commands().values() for command in of_page}
         - set(OTHER)
     )
@@ -210,10 +210,30 @@ def test_every_make_target_of_the_tables_exists():
     assert targets <= known, targets - known
 
 
-def test_links_between_pages_lead_somewhere():
-    for page in pages():
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", text_of(page)):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def headings(page: Path) -> set[str]:
+    "The anchors of a page, as a site makes them from its headings."
+    found = re.findall(r"^#+ +(.+?)\s*$", re.sub(r"^```.*?^```", "", text_of(page), flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+
+
+def test_links_of_all_pages_lead_somewhere():
+    "Of guides, module notebooks, experiments and texts: files that exist, and headings in them."
+    texts = [ROOT / name for name in ("README.md", "CHANGELOG.md")]
+    for page in (*texts, *(ROOT / "nbs").rglob("*.ipynb"), *(ROOT / "experiments").glob("*.ipynb")):
+        if ".ipynb_checkpoints" in page.parts:
+            continue
+        for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", text_of(page)):
+            target = page.parent / path if path else page
+            if target.suffix in ("", ".ipynb", ".md", ".png") and (path or anchor):
+                assert target.exists(), f"{page.name}: {path}"
+                assert not anchor or anchor in headings(target), f"{page.name}: {path}#{anchor}"
+
+
+def test_addresses_of_this_project_lead_to_pages():
+    for page in (*pages(), ROOT / "nbs/llms.txt", ROOT / "CHANGELOG.md"):
+        text = page.read_text() if page.suffix != ".ipynb" else text_of(page)
+        for place in re.findall(r"https://mcp-grpo\.github\.io/mcp_grpo/([\w/]+)\.html", text):
+            assert (ROOT / f"nbs/{place}.ipynb").exists(), f"{page.name}: {place}"
 
 
 def test_llms_txt_names_every_guide_and_only_what_exists():

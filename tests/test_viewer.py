@@ -1,56 +1,15 @@
 """The viewer as a person has it: the command that serves the page, and the page in a browser, with its keys, with
 texts that try to break it, and with more episodes than it could hold."""
 
-import contextlib, http.client, json, os, re, select, shutil, signal, socket, subprocess, sys, threading, time
+import contextlib, http.client, json, os, re, signal, socket, subprocess, sys, threading
 from urllib.parse import urlsplit
 
 import pytest
 from conftest import ROOT
+from people import CHROMIUM, HOSTILE, Browser, episode, hostile_episodes, long_run, write
 
 from mcp_grpo.config import asset
 from mcp_grpo.observe.viewer import Viewer, open_server
-
-CHROMIUM = shutil.which("chromium")
-HOSTILE = {  # text -> how the page shows it
-    "<script>window.ran = 1</script>": "<script>window.ran = 1</script>",
-    "</script><script>window.ran = 1</script>": "</script><script>window.ran = 1</script>",
-    "<!--<script>": "<!--<script>",
-    "<img src=x onerror='window.ran = 1'>": "<img src=x onerror='window.ran = 1'>",
-    "javascript:window.ran=1 ${window.ran=1} `": "javascript:window.ran=1 ${window.ran=1} `",
-    "abc\u202efdp.exe": "abc\\u202efdp.exe",
-    "\u2066isolated\u2069 \u200fmarked \u061c": "\\u2066isolated\\u2069 \\u200fmarked \\u061c",
-    "\x1b]52;c;cm0=\x07\rgone\x00\x7f\x9b": "\\x1b]52;c;cm0=\\x07\\rgone\\x00\\x7f\\x9b",
-    "a\u2028b\u2029c": "a\\u2028b\\u2029c",
-    "half \ud800 and \udc00": "half \\ud800 and \\udc00",
-    "hidden\u200b\ufeff\U000e0041": "hidden\\u200b\\ufeff\\U000e0041",
-}
-
-
-def episode(
-    task: str, family="lookup", sample=0, reward=1.0, fault="", said=("", "It is 412.30."), run="train#0"
-) -> dict:
-    "A line of a run, without tokens."
-    event = {"turn": 0, "name": "price", "server": "shop", "tool": "price", "arguments": {"item": "tea"}}
-    return {
-        "ids": [],
-        "task_id": task,
-        "family": family,
-        "key": [run, 3, task, sample],
-        "outcome": {
-            "reward": reward,
-            "rewards": {"success": [[1, reward]]},
-            "success": reward == 1.0,
-            "end": "answer",
-            "events": [event | {"content": "4.10", "fault": fault, "seconds": 0.25}],
-        },
-        "text": [{"role": role, "text": text} for role, text in zip(("prompt", "policy", "tool", "policy"), said)],
-    }
-
-
-def write(path, episodes):
-    "A file of episodes, as any program may have written it."
-    path.write_text("".join(json.dumps(one) + "\n" for one in episodes))
-    return path
 
 
 @pytest.fixture
@@ -68,69 +27,6 @@ def folder(tmp_path):
     for when, reward in (("before", 0.0), ("after", 1.0)):
         write(tmp_path / f"heldout-{when}.jsonl", [episode("salt", reward=reward, run=f"{when}#0", said=said)])
     return tmp_path
-
-
-class Browser:
-    "Chromium without a window, driven over its debugging pipe."
-
-    def __init__(self, address: str, profile, *flags: str):
-        to_read, self.to = os.pipe()
-        self.back, to_write = os.pipe()
-        words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *flags]
-        self.process = subprocess.Popen(
-            ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "bash", *words, "--remote-debugging-pipe"],
-            pass_fds=(to_read, to_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(to_read)
-        os.close(to_write)
-        self.number, self.pending, self.session = 0, b"", None
-        target = self.call("Target.createTarget", url=address)["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.until("document.querySelector('.turn, .pane')")
-
-    def call(self, method: str, **parameters) -> dict:
-        "The result of a command."
-        self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters}
-        os.write(self.to, json.dumps(message | ({"sessionId": self.session} if self.session else {})).encode() + b"\0")
-        while True:
-            while b"\0" not in self.pending:
-                assert select.select([self.back], [], [], 120)[0], f"{method}: no answer"
-                part = os.read(self.back, 1 << 20)
-                assert part, f"{method}: the browser has ended"
-                self.pending += part
-            answer, _, self.pending = self.pending.partition(b"\0")
-            if (answer := json.loads(answer)).get("id") == self.number:
-                assert "result" in answer, answer
-                return answer["result"]
-
-    def value(self, expression: str):
-        "The value of an expression in the page."
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def until(self, expression: str) -> None:
-        "Wait until an expression is true."
-        deadline = time.monotonic() + 120
-        while not self.value(f"!!({expression})"):
-            assert time.monotonic() < deadline, expression
-            time.sleep(0.05)
-
-    def press(self, key: str) -> None:
-        "Press a key and let it go."
-        text = key if len(key) == 1 else "\r" if key == "Enter" else ""
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **({"text": text} if text else {}))
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.kill()
-        self.process.wait()
-        os.close(self.to)
-        os.close(self.back)
 
 
 @pytest.fixture
@@ -166,29 +62,25 @@ def status(address: str, host: str = "", method="GET") -> int:
 
 @pytest.mark.parametrize("form", ["file", "served"])
 def test_texts_are_data_in_the_page(tmp_path, browse, form):
-    lines = [episode(text, family=text, said=("ask", text, text, text)) for text in HOSTILE]
-    for line, text in zip(lines, HOSTILE):
-        line["outcome"] |= {"answer": text, "reason": text, "end": text, "rewards": {text: [[0, 1.0]]}}
-        line["outcome"]["events"][0] |= {"tool": text, "arguments": {text: text}, "content": f"! {text}", "fault": text}
-    viewer = Viewer(write(tmp_path / "attack.jsonl", lines))
+    viewer = Viewer(write(tmp_path / "attack.jsonl", hostile_episodes()))
     page = viewer.page().save(tmp_path / "page.html")
-    embedded = re.search(r'id="data">(.*?)</script>', page.read_text(), re.S)[1]
-    kept = json.loads(embedded)["episodes"]["episodes"]
-    assert "<" not in embedded and [one["row"]["task"] for one in kept] == list(HOSTILE)
+    embedded = re.findall(r'type="application/json" id="[^"]*">(.*?)</script>', page.read_text(), re.S)
+    assert [json.loads(one)["row"]["task"] for one in embedded[1:]] == list(HOSTILE)
+    assert not any("<" in one for one in embedded)
     with serving(viewer) as address:
         browser = browse(address if form == "served" else page.as_uri())
-        browser.until(f"document.querySelectorAll('.row').length === {len(HOSTILE)}")
+        browser.until(f"document.getElementById('count').textContent === '{len(HOSTILE)} of {len(HOSTILE)} episodes'")
         for shown in HOSTILE.values():
             browser.until(f"document.querySelector('.pane h2')?.textContent === {json.dumps(shown)}")
             for place in (".pane .text", ".facts", ".call header b", ".row.chosen"):
                 texts = browser.value(
                     f"[...document.querySelectorAll({json.dumps(place)})].map(node => node.textContent).join('\\n')"
                 )
-                assert shown in texts, place
+                assert shown in texts or len(shown) > 1000, place  # a long text is folded where it is not a turn
             browser.press("j")
         assert browser.value("window.ran") is None
         assert browser.value("document.querySelectorAll('img, iframe, a, form, object, svg').length") == 0
-        assert browser.value("document.scripts.length") == (1 if form == "served" else 2)
+        assert browser.value("document.scripts.length") == (1 if form == "served" else 2 + len(HOSTILE))
 
 
 def test_the_policy_of_the_page_forbids_what_its_script_never_does(folder, browse):
@@ -256,14 +148,7 @@ def test_keys(folder, browse):
 def test_filters(folder, values, shown, browse):
     browser = browse(Viewer(folder).page().save(folder / "page.html").as_uri())
     for name, value in values.items():
-        assert browser.value(
-            f"""(() => {{
-                const field = document.getElementById({json.dumps(name)}), wanted = {json.dumps(value)};
-                field.value = [...field.options ?? []].find(one => one.text === wanted)?.value ?? wanted;
-                field.dispatchEvent(new Event("input"));
-                return field.value !== "";
-            }})()"""
-        )
+        assert browser.choose(name, value) is not None
     tasks = browser.value("[...document.querySelectorAll('.row')].map(row => row.children[1].textContent)")
     assert tasks == shown
 
@@ -312,6 +197,16 @@ def test_twenty_thousand_episodes_while_they_are_written(tmp_path, browse):
         browser.until(f"{count} === '10 of 20000 episodes'")
         write(path, [episode("replaced", said=("ask", "x" * 5_000_000))])  # a resumed run begins again
         browser.until(f"{count}.endsWith('of 1 episodes')")
+
+
+def test_a_file_of_long_episodes_is_searched(tmp_path, browse):
+    "Each episode is read from the file when it is needed."
+    browser = browse(Viewer(long_run(tmp_path, 120, 400)).page(120).save(tmp_path / "page.html").as_uri())
+    assert browser.value("document.querySelectorAll('.token').length") == 160
+    browser.press("/")
+    for letter in "task-0029":
+        browser.press(letter)
+    browser.until("document.getElementById('count').textContent === '4 of 120 episodes'")
 
 
 def test_the_command_serves_the_run_until_it_is_interrupted(folder):

@@ -71,8 +71,9 @@ class Report:
     def __init__(
         self,
         folder: str | Path,  # of a run
+        price: float = 0.0,  # of an hour of the machine; 0: unknown
     ):
-        self.folder = Path(folder)
+        self.folder, self.price = Path(folder), price
         if not (self.folder / "config.yaml").is_file():
             raise ConfigError(f"{folder} is not the folder of a run; give one below outputs/, or its name.")
         self.saved = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
@@ -177,7 +178,12 @@ class Report:
             "tokens sampled": sum(step.get("tokens_sampled", 0) for step in self.metrics),
             "tokens through the learner": sum(step.get("tokens_forward", 0) for step in self.metrics),
         }
+        if (played := self.folder / EPISODES["train"]).is_file():
+            totals["calls of tools"] = sum(len(episode.outcome.events) for episode in read_trajectories(played))
         rows = [[name, f"{total:,.0f}", f"{total / len(self.metrics):,.1f}"] for name, total in totals.items()]
+        if self.price:
+            spent = self.price * totals["seconds"] / 3600
+            rows.append([f"money, at {self.price:g} per hour", f"{spent:,.2f}", f"{spent / len(self.metrics):,.4f}"])
         return Table(["what", "in all", "per step"], rows)
 
     @property
@@ -213,6 +219,7 @@ class Report:
 # %% ../../nbs/09_observe/04_report.ipynb #aa31eebe
 def write_report(
     run: str | Path,  # the folder of a run, or its name below outputs/
+    price: float = 0.0,  # of an hour of the machine; 0: unknown
 ) -> Path:  # report.html; report.ipynb is beside it
     "Write the report of a run into its folder. Raises `ConfigError` where the packages of notebooks are not installed."
     folder = find_run(run)
@@ -238,7 +245,7 @@ def write_report(
         papermill.execute_notebook(
             str(experiment("report.ipynb")),
             str(notebook),
-            {"run": str(folder.resolve())},
+            {"run": str(folder.resolve()), "price": price},
             kernel_name="python3",
             progress_bar=False,
             config=settings,

@@ -12,12 +12,13 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
@@ -187,7 +188,8 @@ class RunLog:
         "Remove the lines of later steps, because these steps are repeated."
         _keep_lines(self.folder / "metrics.jsonl", lambda metrics: metrics["step"] <= steps)
         # the step in a trajectory's key counts from 0
-        _keep_lines(self.folder / "trajectories.jsonl", lambda trajectory: trajectory["key"][1] < steps)
+        for name in ("trajectories.jsonl", "tokens.jsonl"):
+            _keep_lines(self.folder / name, lambda episode: episode["key"][1] < steps)
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), steps
 
     def write(self, name: str, lines: Iterable[str]) -> None:
@@ -212,12 +214,20 @@ class RunLog:
         `Trainer(on_rollout=...)`."""
         if step <= self.step_played:
             self.rewind(step - 1)  # the step failed before and is repeated
+        trajectories = list(trajectories)
         self.write("trajectories.jsonl", (t.model_dump_json() for t in trajectories))
         self.step_played = step
         self.report({"step": step, **_plain(metrics)})
+        self._tell("trace", "train", trajectories)
 
-    def step(self, metrics: dict) -> None:
-        "Write the metrics of a finished step; `rollout` has written its episodes already."
+    def step(
+        self,
+        metrics: dict,
+        learnt: Iterable[dict] = (),  # per episode: key, advantages and ratios of its tokens, see `learnt_tokens`
+    ) -> None:
+        "Write the metrics of a finished step, and what it learnt from; `rollout` has written its episodes already."
+        if lines := [json.dumps(_plain(one), separators=(",", ":")) for one in learnt]:
+            self.write("tokens.jsonl", lines)
         metrics = _plain(metrics)
         self.write("metrics.jsonl", [json.dumps(metrics, ensure_ascii=False, allow_nan=False)])
         self.metrics.append(metrics)
@@ -225,9 +235,13 @@ class RunLog:
 
     def report(self, metrics: dict) -> None:
         "Give metrics to the trackers. A tracker that fails is left out from then on, and the run continues."
-        for tracker in [*self.trackers]:
+        self._tell("log", metrics)
+
+    def _tell(self, method: str, *values: Any) -> None:
+        "Call a method of all trackers that have it, and leave out a tracker that fails."
+        for tracker in [tracker for tracker in self.trackers if hasattr(tracker, method)]:
             try:
-                tracker.log(metrics)
+                getattr(tracker, method)(*values)
             except Exception as error:
                 self.trackers.remove(tracker)
                 with suppress(Exception):
@@ -240,7 +254,9 @@ class RunLog:
         trajectories: Iterable[Trajectory],
     ) -> None:
         "Write the held-out episodes of an evaluation to `heldout-<when>.jsonl`."
+        trajectories = list(trajectories)
         replace_file(self.folder / f"heldout-{when}.jsonl", "".join(t.model_dump_json() + "\n" for t in trajectories))
+        self._tell("trace", when, trajectories)
 
     def seconds_left(
         self,
@@ -472,21 +488,133 @@ class AccelerateRun:
     def close(self) -> None:
         self.tracker.finish()
 
+# %% ../../nbs/09_observe/00_track.ipynb #7ac8e007
+def _trace_of(
+    episode: Trajectory,
+    when: str,  # before | warmstart | train | after
+) -> dict:  # name, inputs, attributes and output of the trace, and its calls
+    "Return what a trace shows of an episode."
+    outcome, (run, step, _, sample) = episode.outcome, episode.key
+    prompt, *turns = [{"role": turn.role, "text": turn.text} for turn in episode.text] or [{"text": ""}]
+    place = f"step {step + 1}" if when == "train" else when
+    return {
+        "name": f"{episode.task_id}, {place}, sample {sample}",
+        "inputs": {"task": episode.task_id, "family": episode.family, "prompt": prompt["text"]},
+        "attributes": {"run": run, "when": when, "step": step + 1, "sample": sample, "tokens": len(episode.ids)},
+        "output": {
+            "answer": outcome.answer,
+            "success": outcome.success,
+            "reward": outcome.reward,
+            "rewards": {term: sum(value for _, value in given) for term, given in outcome.rewards.items()},
+            "end": outcome.end,
+            "reason": outcome.reason,
+            "turns": turns,
+        },
+        "calls": [
+            {
+                "name": f"{event.server}.{event.tool}" if event.server else event.name,
+                "inputs": event.arguments,
+                "output": {"content": event.content, "is_error": event.is_error, "seconds": event.seconds},
+                "attributes": {"turn": event.turn},
+                "fault": event.fault,
+            }
+            for event in outcome.events
+        ],
+    }
+
+
+class WeaveTraces:
+    "Write each episode as a trace in Weave."
+
+    def __init__(
+        self,
+        run: str,  # its name
+    ):
+        self.run, self.client = run, None
+        project = os.environ.get("WEAVE_PROJECT") or "mcp_grpo"
+        address = os.environ.get("WF_TRACE_SERVER_URL") or "https://trace.wandb.ai"
+        if not os.environ.get("WANDB_API_KEY"):
+            self.name = "Weave (no traces: WANDB_API_KEY is not set)"
+        elif not _is_reachable(address):
+            self.name = f"Weave (no traces: {address} does not answer)"
+        else:
+            self.name = f"Weave ({project})"
+            self._open(project)
+
+    def _open(self, project: str) -> None:
+        "Connect. Its settings are variables of the environment, because it reads them in threads of its own too."
+        quiet = "print_call_link capture_code capture_system_info implicitly_patch_integrations enable_disk_fallback"
+        for name in quiet.split():
+            os.environ.setdefault(f"WEAVE_{name.upper()}", "false")
+        os.environ.setdefault("WEAVE_LOG_LEVEL", "CRITICAL")
+        os.environ.setdefault("WEAVE_RETRY_MAX_INTERVAL", "5")  # seconds
+        try:
+            import weave
+        except ImportError:
+            raise ConfigError("weave is not installed: pip install weave, or unset WEAVE_PROJECT.") from None
+        try:
+            self.client = weave.init(project)
+        except Exception as error:
+            raise ConfigError(
+                f"Weave does not start ({type(error).__name__}: {str(error)[:300]}); correct WANDB_API_KEY and "
+                "WEAVE_PROJECT, or unset WEAVE_PROJECT."
+            ) from None
+
+    def log(self, metrics: dict) -> None:
+        "Take no metrics."
+
+    def trace(
+        self,
+        when: str,  # before | warmstart | train | after
+        episodes: Iterable[Trajectory],  # finished
+    ) -> None:
+        "Write a trace per episode."
+        for episode in episodes if self.client else ():
+            found, ended = _trace_of(episode, when), datetime.now(UTC)
+            seconds = [call["output"]["seconds"] for call in found["calls"]]
+            began = ended - timedelta(seconds=sum(seconds))
+            root = self._begin("episode", found, began, found["name"])
+            for call, took in zip(found["calls"], seconds):
+                child = self._begin(call["name"], call, began, None, root)
+                began += timedelta(seconds=took)
+                fault = RuntimeError(f"{call['fault']}: {call['output']['content']}") if call["fault"] else None
+                self.client.finish_call(child, call["output"], fault, ended_at=began)
+            self.client.finish_call(root, found["output"], ended_at=ended)
+
+    def _begin(self, op: str, found: dict, began: datetime, name: str | None, parent: Any = None) -> Any:
+        "Begin a call of a trace; `found` has its inputs and attributes."
+        op, attributes = re.sub(r"[^\w.-]+", "_", op), {"run_folder": self.run, **found["attributes"]}
+        how = dict(parent=parent, attributes=attributes, display_name=name, use_stack=False, started_at=began)
+        return self.client.create_call(op, found["inputs"], **how)
+
+    def close(self) -> None:
+        "Send what is pending, for half a minute at most."
+        if self.client is None:
+            return
+        sending = threading.Thread(target=self.client.flush, daemon=True)
+        sending.start()
+        sending.join(30)
+        self.client = None
+
 # %% ../../nbs/09_observe/00_track.ipynb #b8a1f8ee
 def open_trackers(
     report_to: str,  # names of trackers, separated by commas
     cfg: Config,
     folder: str | Path,  # of the run
 ) -> list[Tracker]:
-    """Open the trackers that a parameter names, and Weights & Biases if the environment names a key or a project.
-    Raises `ConfigError` for a tracker that does not exist or is not installed."""
+    """Open the trackers that a parameter names, Weights & Biases if the environment names a key or a project, and
+    Weave if it names a project for traces. Raises `ConfigError` for a tracker that does not exist or is not
+    installed."""
     names = [name.strip() for name in report_to.split(",") if name.strip()]
-    if "wandb" not in names and (os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_PROJECT")):
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_PROJECT"):
         names.append("wandb")
+    if os.environ.get("WEAVE_PROJECT"):
+        names.append("weave")
     opened: list[Tracker] = []
+    kinds = {"wandb": lambda: WandbRun(cfg, folder), "weave": lambda: WeaveTraces(cfg.run)}
     try:
-        for name in sorted(dict.fromkeys(names), key=lambda name: name == "wandb"):  # wandb may begin an online run
-            opened.append(WandbRun(cfg, folder) if name == "wandb" else AccelerateRun(name, cfg, folder))
+        for name in sorted(dict.fromkeys(names), key=lambda name: name in kinds):  # these may begin an online run
+            opened.append(kinds[name]() if name in kinds else AccelerateRun(name, cfg, folder))
     except BaseException:
         for tracker in opened:
             with suppress(Exception):

@@ -17,6 +17,7 @@ import re
 import secrets
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -181,6 +182,39 @@ def _find_tokenizer(
     return None
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #878f77f7
+class _LearntFile:
+    "Find the advantages and ratios of an episode's tokens in a run's `tokens.jsonl`, which need not exist."
+
+    def __init__(self, path: Path):
+        self.path, self.lock = path, threading.Lock()
+        self.inode, self.end, self.places = None, 0, {}  # places: key of an episode -> where its line begins
+
+    def find(self, key: list) -> dict[str, list]:  # field -> a value per sampled token; empty if nothing was learnt
+        "Read the lines that are new, and return what was learnt from an episode."
+        with contextlib.suppress(OSError, *_UNREADABLE), self.lock, self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self.inode or status.st_size < self.end:
+                self.inode, self.end, self.places = status.st_ino, 0, {}
+            file.seek(self.end)
+            while (line := file.readline()).endswith(b"\n"):
+                head = json.loads(line[: line.index(b',"advantages"')] + b"}")
+                self.places[json.dumps(head["key"])] = self.end
+                self.end += len(line)
+            if (place := self.places.get(json.dumps(key))) is not None:
+                file.seek(place)
+                return {name: values for name, values in json.loads(file.readline()).items() if name != "key"}
+        return {}
+
+
+def _per_token(
+    values: list[float],  # one per sampled token that was learnt from
+    sampled: list[int],
+) -> list[float | None]:  # one per token; None where there is no value
+    "Spread the values of sampled tokens over all tokens."
+    left = iter(values)
+    return [next(left, None) if one else None for one in sampled]
+
+
 _COLUMNS = {"logprob": "logprobs", "advantage": "advantages", "ratio": "ratios", "mask": "sampled"}  # shown -> field
 
 
@@ -218,9 +252,12 @@ def _describe_episode(
     line: bytes,
     number: int,  # of the line, from 0
     tokenizer: Any = None,  # a tokenizers.Tokenizer; None: turns are shown as text
+    learnt: Callable[[list], dict] = lambda key: {},  # returns what was learnt from the episode of a key
 ) -> dict[str, Any]:
     "Return an episode as the page shows it. Raises one of `_UNREADABLE` if the line is not an episode."
     found = read_json(line)
+    for name, values in learnt(found["key"]).items():
+        found[name] = _per_token(values, found["sampled"])
     ids, outcome, parts = found.get("ids") or [], found.get("outcome") or {}, found.get("text") or []
     spans = [{"start": 0, "end": found.get("prompt_len", 0), "role": "prompt"}, *found.get("turns", [])]
     if not ids or len(spans) != len(parts):
@@ -289,6 +326,7 @@ class Viewer:
         self.name, self.folder = place.resolve().name, place.parent if place.is_file() else place
         paths = {"episodes": place} if place.is_file() else {name: place / file for name, file in EPISODES.items()}
         self.files = {stage: _EpisodeFile(path) for stage, path in paths.items()}
+        self.learnt = _LearntFile(self.folder / "tokens.jsonl")
         if not self.stages:
             raise ConfigError(
                 f"{place} holds no episodes: give the folder of a run below outputs/, or of an evaluation."
@@ -319,7 +357,7 @@ class Viewer:
         if line is None:
             raise LookupError(number)
         try:
-            return _describe_episode(line, number, self.tokenizer)
+            return _describe_episode(line, number, self.tokenizer, self.learnt.find)
         except _UNREADABLE as error:
             return {"row": _row_of_line(line, number), "broken": f"{type(error).__name__}: {error}", "turns": []}
 
@@ -349,11 +387,18 @@ class Viewer:
             left -= share
         held = sum(map(len, episodes.values()))
         about = self.about() | {"left_out": sum(known.values()) - held}
-        return Page(_page_html({"about": about, "episodes": episodes}), held)
+        return Page(_page_html(about, episodes), held)
 
 # %% ../../nbs/09_observe/05_viewer.ipynb #750e583e
+def _embedded(id: str, value: Any) -> str:
+    "Return a value as an element that the script reads when it needs it; no text in it can end the element."
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{id}">{text}</script>\n'
+
+
 def _page_html(
-    data: dict | None = None,  # the episodes to embed; None: the page requests them from its server
+    about: dict | None = None,  # the names to embed; None: the page requests everything from its server
+    episodes: dict[str, list[dict]] | None = None,  # stage -> the episodes to embed
 ) -> str:
     "Return the page, with the digests of its script and style in its policy."
     page = (asset().parent / "observe" / "viewer.html").read_text(encoding="utf-8")
@@ -361,11 +406,14 @@ def _page_html(
         [content] = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         page = page.replace(f"'{kind.upper()}'", f"'sha256-{digest}'", 1)
-    if data is None:
+    if about is None:
         return page
-    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    rows = {stage: [episode["row"] for episode in found] for stage, found in episodes.items()}
+    parts = [_embedded("data", {"about": about, "rows": rows})]
+    for stage, found in episodes.items():
+        parts += [_embedded(f"{stage}/{episode['row']['number']}", episode) for episode in found]
     page = page.replace("connect-src 'self'", "connect-src 'none'", 1)
-    return page.replace("<script>", f'<script type="application/json" id="data">{text}</script>\n<script>', 1)
+    return page.replace("<script>", "".join(parts) + "<script>", 1)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,14 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
+import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ from rich.text import Text
 from ..config import ConfigError, find_run
 from ..errors import printable
 from .report import is_written
-from ..train.metrics import METRICS
+from ..train.metrics import METRICS, Metric
 
 # %% ../../nbs/09_observe/07_watch.ipynb #5e00e6fc
 class _Growing:
@@ -59,11 +63,12 @@ class _Growing:
 
 # %% ../../nbs/09_observe/07_watch.ipynb #5c92f86b
 _BARS = "▁▂▃▄▅▆▇█"
+_COURSE = 24  # steps that are drawn
 
 
 def _course(values: list[float]) -> str:
     "Draw the last values as bars."
-    shown = [value for value in values[-32:] if math.isfinite(value)]
+    shown = [value for value in values[-_COURSE:] if math.isfinite(value)]
     if not shown:
         return ""
     low, high = min(shown), max(shown)
@@ -76,8 +81,17 @@ _SHOWN = (
 ).split()
 
 
+_FOR_GREP = ("Collected ", "PPO Ratio Check")  # lines of the log that are for programs
+_VERDICT = re.compile(r"(critical, )?[a-z_]+ \([a-z_]+\): ")
+
+
 def _amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def _size(amount: float) -> str:  # `amount`: bytes
+    "Write a size of memory with three digits."
+    return f"{amount / 2**20:,.0f} MiB" if amount < 2**30 else f"{amount / 2**30:.3g} GiB"
 
 
 def _free_memory() -> str:
@@ -107,7 +121,10 @@ class Watch:
         self.steps: dict[int, dict] = {}  # number of a step -> its metrics
         self.files = _Growing(self.folder / "metrics.jsonl"), _Growing(self.folder / "trajectories.jsonl", 2**21)
         self.calls: dict[str, Counter] = defaultdict(Counter)  # tool -> calls, errors, faults, seconds
+        self.written: dict[int, Counter] = defaultdict(Counter)  # step -> tokens that the policy wrote, and episodes
         self.process: psutil.Process | None = None
+        self.gpus, self.gpus_at = "", -math.inf  # what the GPUs do, and when they were asked
+        self.shows_log = True
 
     def update(self) -> None:
         "Read what is new in the run's files."
@@ -115,6 +132,8 @@ class Watch:
             if isinstance(line.get("step"), int):
                 self.steps[line["step"]] = line  # a resumed run writes a step again
         for episode in self.files[1].new():
+            step = int((episode.get("key") or [0, 0])[1]) + 1
+            self.written[step].update(tokens=sum(episode.get("sampled") or ()), episodes=1)
             for event in (episode.get("outcome") or {}).get("events") or ():
                 one = self.calls[f"{event.get('server')}.{event.get('tool')}" if event.get("tool") else "unknown tools"]
                 one.update(calls=1, errors=bool(event.get("is_error")), faults=bool(event.get("fault")))
@@ -132,8 +151,7 @@ class Watch:
             return f"{name} is running: {done} of {of} steps, {self.time_left()}"
         if (self.folder / "result.json").is_file():
             return f"{name} ended after {done} of {of} steps"
-        again = f"to go on: mcp-grpo train --run {name} --resume"
-        return f"{name} stopped after {done} of {of} steps, without a result; {again}"
+        return f"{name} stopped after {done} of {of} steps, without a result"
 
     def time_left(self) -> str:
         "Estimate the time left from the last five steps."
@@ -143,18 +161,22 @@ class Watch:
 
     def _numbers(self) -> Table:
         "Tabulate the numbers of the steps."
-        table = Table("metric", *_right("last"), "course", "", **_PLAIN)
+        # a course that is cut would lose its newest steps
+        course = Column("course", no_wrap=True, min_width=min(len(self.steps), _COURSE))
+        table = Table("metric", *_right("last"), course, "", **_PLAIN)
         lines = [self.steps[step] for step in sorted(self.steps)]
-        for name in _SHOWN:
+        terms = [name for name in lines[-1] if name.startswith("reward_")]
+        for name in [_SHOWN[0], *terms, *_SHOWN[1:]]:
             values = [line[name] for line in lines if isinstance(line.get(name), (int, float))]
-            if not values:
+            if not values or name in terms and not any(values):
                 continue
-            metric, told, style = METRICS[name], METRICS[name].what, ""
+            metric = METRICS.get(name) or Metric("part of the reward")
+            told, style = Text(metric.what, "dim", no_wrap=True, overflow="ellipsis"), ""
             if not metric.healthy(values[-1]):
-                told = f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}"
                 style = "bold red"
+                told = Text(f"outside {metric.low:g} to {metric.high:g}: {metric.remedy or metric.what}", style)
             last = Text(f"{_amount(values[-1])} {metric.unit}".rstrip(), style)
-            table.add_row(name, last, Text(_course(values), "cyan"), Text(told, style or "dim"))
+            table.add_row(name, last, Text(_course(values), "cyan"), told)
         return table
 
     def _rates(self) -> str:
@@ -164,10 +186,16 @@ class Watch:
         for line in lines:
             times.update(line.get("seconds") or {})
         parts = [f"{name} {seconds / len(lines):.1f} s" for name, seconds in times.items()] if lines else []
-        for name, part, what in (("tokens_sampled", "generation", "sampled"), ("tokens_forward", "learning", "learnt")):
-            tokens = sum(line.get(name) or 0 for line in lines)
-            if tokens and times[part]:
-                parts.append(f"{tokens / times[part]:,.0f} tokens {what} per second")
+        # the first step of which episodes were read may lack some of them: a long file is read from its end
+        whole = [line for line in lines if line["step"] in self.written and line["step"] > min(self.written)]
+        sampled, episodes = (sum(self.written[line["step"]][name] for line in whole) for name in ("tokens", "episodes"))
+        if generation := sum(line["seconds"]["generation"] for line in whole if line.get("seconds")):
+            parts.append(
+                f"{sampled / generation:,.0f} tokens sampled per second, {sampled / episodes:,.0f} per episode"
+            )
+        learnt = sum(line.get("tokens_forward") or 0 for line in lines)
+        if learnt and times["learning"]:
+            parts.append(f"{learnt / times['learning']:,.0f} tokens learnt per second")
         return ", ".join(parts)
 
     def _tools(self) -> Table:
@@ -180,36 +208,45 @@ class Watch:
         return table
 
     def _machine(self) -> str:
-        "Return the CPU load and memory of the run's process, and the free memory of the machine."
-        if self.running and (self.process is None or not self.process.is_running()):
+        "Return the CPU load and memory of the run's process, and the free memory and the GPUs of the machine."
+        running = self.running
+        if running and (self.process is None or not self.process.is_running()):
             self.process = running_runs().get(self.folder.resolve())
-        free = _free_memory()
-        if not self.running or self.process is None:
+        if time.monotonic() - self.gpus_at > 10:  # asking takes a tenth of a second of a core
+            self.gpus, self.gpus_at = "".join(f"\n{line}" for line in _gpu_lines()), time.monotonic()
+        free = _free_memory() + self.gpus
+        if not running or self.process is None:
             return free
         try:
             used, share = self.process.memory_info().rss, self.process.cpu_percent()
         except psutil.Error:
             return free
-        return f"process {self.process.pid}: {share:.0f} % of a core, {used / 2**30:.1f} GiB; {free}"
+        return f"process {self.process.pid}: {share:.0f} % of a core, {_size(used)}; {free}"
 
-    def _log(self) -> str:
-        "Return the last five lines of the log."
+    def _log(self) -> tuple[str, str]:
+        "Return the last three verdicts of health near the end of the log, and its last five other lines."
         path = self.folder / "training.log"
         if not path.is_file():
-            return ""
+            return "", ""
         with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - 4000))
-            lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(printable(line) for line in lines[-5:])
+            file.seek(max(0, path.stat().st_size - 8000))
+            lines = [printable(line) for line in file.read().decode(errors="replace").splitlines()]
+        verdicts = [line for line in lines if _VERDICT.match(line)]
+        others = [line for line in lines if line not in verdicts and not line.startswith(_FOR_GREP)]
+        return "\n".join(dict.fromkeys(verdicts[-3:])), "\n".join(others[-5:])
 
     def __rich__(self) -> Panel:
         total = self.settings["train"]["steps"] or 1
         parts: list[Any] = [ProgressBar(total=total, completed=len(self.steps))]
+        if not self.running and not (self.folder / "result.json").is_file():
+            parts += ["", Text(f"to go on: mcp-grpo train --run {self.folder.name} --resume")]  # "" ends the bar's line
         if self.steps:
             parts += ["", self._numbers(), "", Text(self._rates())]
         if self.calls:
             parts += ["", self._tools()]
-        parts += ["", Text(self._machine(), "dim"), "", Text(self._log(), "dim")]
+        verdicts, log = self._log()
+        parts += ["", Text(verdicts, "bold red")] if verdicts else []
+        parts += ["", Text(self._machine(), "dim"), *(["", Text(log, "dim")] if self.shows_log else [])]
         return Panel(Group(*parts), title=Text(self.state, "bold"), title_align="left")
 
 # %% ../../nbs/09_observe/07_watch.ipynb #5b2c06cb
@@ -235,6 +272,14 @@ def _ask_nvidia(query: str) -> list[list[str]]:  # such as compute-apps=pid,used
     except (OSError, subprocess.SubprocessError):
         return []
     return [[field.strip() for field in line.split(",")] for line in answer.splitlines() if line.strip()]
+
+
+def _gpu_lines() -> list[str]:
+    "Return a line per GPU; none without a driver."
+    asked = _ask_nvidia("gpu=index,name,utilization.gpu,memory.used,memory.total")
+    return [
+        f"GPU {number} ({name}): {busy} % busy, {used} of {whole} MiB used" for number, name, busy, used, whole in asked
+    ]
 
 
 def _family(process: psutil.Process) -> list[psutil.Process]:
@@ -289,17 +334,15 @@ class Monitor:
             f"{len(run.steps)} of {run.settings['train']['steps']}, {run.time_left()}",
             f"{success[0]:.1%}" if success else "",
             share,
-            f"{sum(map(_bytes_of, family)) / 2**30:.1f} GiB",
-            f"{gpu / 1024:.1f} GiB" if gpu else "",
+            _size(sum(map(_bytes_of, family))),
+            _size(gpu * 2**20) if gpu else "",
         ]
 
     def __rich__(self) -> Panel:
         table = Table("run", "steps", *_right("success", "of a core", "memory", "GPU memory"), **_PLAIN)
         for row in self.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        lines = [_free_memory()]
-        for number, name, busy, used, whole in _ask_nvidia("gpu=index,name,utilization.gpu,memory.used,memory.total"):
-            lines.append(f"GPU {number} ({name}): {busy} % busy, {used} of {whole} MiB used")
+        lines = [_free_memory(), *_gpu_lines()]
         about = f"{len(self.rows)} running on {platform.node()}" if self.rows else f"no run on {platform.node()}"
         return Panel(Group(table, "", Text("\n".join(lines), "dim")), title=Text(about, "bold"), title_align="left")
 
@@ -340,3 +383,34 @@ def monitor(
     time.sleep(0.5)  # the use of a processor is a difference of two readings
     panel.update()
     _redraw(panel, seconds, once or not panel.running, console)
+
+# %% ../../nbs/09_observe/07_watch.ipynb #e306d493
+@contextmanager
+def panel_below(
+    folder: Path,  # of a run that this process carries out; need not exist yet
+    seconds: float = 2.0,  # between two drawings
+    console: Console | None = None,  # None: standard output
+) -> Iterator[None]:
+    "Show the panel of a run below what the block prints, from the run's first file to the end of the block."
+    live, ended = Live(console=console or Console(highlight=False), auto_refresh=False), threading.Event()
+
+    def draw() -> None:
+        panel, last = None, False
+        while not last:
+            last = ended.wait(seconds)
+            if panel is None and (folder / "config.yaml").is_file():
+                panel = Watch(folder)
+                panel.shows_log = False  # the block prints it
+                live.start()
+            if panel is not None:
+                panel.update()
+                live.update(panel, refresh=True)
+
+    thread = threading.Thread(target=draw, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        live.stop()

@@ -54,6 +54,7 @@ class Row:
     returns: Tensor | None = None  # [n] float64: the value head's targets; set by the methods with values
     logp_ref: Tensor | None = None  # [n] float64: under the reference, if the advantages need it
     advantage: Tensor | None = None  # [n] float64
+    key: tuple = ()  # of the trajectory
 
     @property
     def tokens(self) -> int:
@@ -76,7 +77,7 @@ class Row:
             for k, value in credited:
                 rewards[max(int((turn <= k).sum()) - 1, 0)] += value
             rewards[-1] += t.outcome.reward - rewards.sum()
-        return cls(t.ids[:end], t.sampled[:end], t.logprobs[:end], turn, t.outcome.reward, rewards)
+        return cls(t.ids[:end], t.sampled[:end], t.logprobs[:end], turn, t.outcome.reward, rewards, key=t.key)
 
     def charge(
         self,

@@ -121,6 +121,7 @@ class MicroBatch:
         self.tokens = self.tree.ids.numel() if share else self.padded[0][:, 1:].numel()  # that go through the network
         self.tokens_unshared = sum(len(row.ids) - 1 for row in rows)  # that would go through it without sharing
         self.logp_old: Tensor | None = None  # set by the first pass
+        self.ratio: Tensor | None = None  # set by each pass
 
         def of_rows(values):
             return None if values[0] is None else torch.cat(values).to(device, torch.float32)

@@ -143,6 +143,7 @@ class Pass:
         logp, entropy, values = self.policy.run(lambda causal: self.score(b, causal))
         if b.logp_old is None:
             b.logp_old = logp.detach()
+        b.ratio = (logp.detach() - b.logp_old).exp()
         tokens = Tokens(logp, b.logp_old, b.advantage, b.row, b.logp_sampler, b.logp_ref, entropy)
         kl = cfg.kl.weight if cfg.kl.place == "loss" else 0.0
         loss, statistics = policy_loss(
@@ -200,6 +201,20 @@ def weigh_rows(
     room, tokens = sum(max_tokens - t.prompt_len for t in valid), [row.tokens for row in rows]
     weights = token_weights(how, tokens, room).tolist()
     return [row for row, n in zip(rows, tokens) if n], [weight for weight, n in zip(weights, tokens) if n]
+
+
+def learnt_tokens(
+    batches: list[MicroBatch],  # of the step, after its last pass
+) -> list[dict]:  # per episode: key, and the advantages and ratios of its sampled tokens
+    "Return what a step learnt from each episode's tokens: the advantages, and the ratios of the last pass."
+    found = []
+    for b in batches:
+        if not b.real or b.ratio is None:
+            continue
+        for row, earned, ratio in zip(b.rows, b.by_row(b.advantage), b.by_row(b.ratio)):
+            values = {"advantages": earned.tolist(), "ratios": ratio.tolist()}
+            found.append({"key": row.key} | {name: [round(x, 6) for x in several] for name, several in values.items()})
+    return found
 
 
 def pass_metrics(
@@ -265,7 +280,7 @@ class Learner:
             warmed = cfg.reference.kind == "auto" and cfg.warmstart.steps  # the reference keeps the warmed-up adapter
             self.reference = Reference(policy, "frozen" if warmed else cfg.reference.kind)
         self.run_pass = Pass(policy, self.optimizer, cfg, temperature or 1.0, self.world, self.reference)
-        self.steps_done = 0
+        self.steps_done, self.learnt = 0, []  # learnt: from the tokens of the last step, see `learnt_tokens`
         policy.model.eval()  # no dropout: the ratio would not be 1
         reason = unsupported_tree(policy.model)
         self.share = not reason
@@ -290,6 +305,7 @@ class Learner:
             if len(updates) > 1:
                 self.run_pass.score_old(batches)
             passes = self.run_passes(updates)
+        self.learnt = sum(self.world.gather(learnt_tokens(batches)), [])
         changed = [(a != b).any() for a, b in zip(before, self.policy.weight_fingerprint())]
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
         counts = self.world.gather(count_tokens(batches))

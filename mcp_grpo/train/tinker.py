@@ -21,7 +21,8 @@ from ..rollout.tinker import prompt_logprobs
 from ..rollout.trajectory import Trajectory
 from .advantage import WITH_VALUES, Row
 from .batch import MicroBatch, compute_advantages, make_rows
-from .learner import count_tokens, deferred_interrupt, pass_metrics, sum_statistics, summarise, weigh_rows
+from .learner import count_tokens, deferred_interrupt, learnt_tokens, pass_metrics
+from .learner import sum_statistics, summarise, weigh_rows
 from .loss import Tokens, advantage_kind, find_loss, importance_weight, kl_estimate, policy_loss
 from .optim import schedule_factor
 
@@ -109,6 +110,7 @@ class TinkerLearner:
             before = policy.scores() if batch else []
             passes = self.run_passes(batch, rate)
             after = policy.scores() if batch else []
+        self.learnt = learnt_tokens([batch] if batch else [])
         moved = [a != b for row, old in zip(after, before) for a, b in zip(row, old)]
         metrics = {
             **summarise(groups),
@@ -195,6 +197,7 @@ class TinkerLearner:
         )
         done = service.wait("an optimizer step", policy.adapter().optim_step(adam))
         b.logp_old = logp if b.logp_old is None else b.logp_old
+        b.ratio = (logp - b.logp_old).exp()
         norms = [value for key, value in (done.metrics or {}).items() if key.endswith("grad_norm")]
         return {**self.statistics(b, logp), "grad_norm": norms[0] if norms else None, "skipped": 0.0}
 

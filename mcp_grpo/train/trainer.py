@@ -103,6 +103,7 @@ class StepResult:
     groups: list[list[Trajectory]]  # the episodes, a list for each task
     seconds: dict[str, float]  # wall time: generation, tools, learning, rest; see `_split_time`
     verdicts: list[Verdict] = field(default_factory=list)  # from `train.health`
+    learnt: list[dict] = field(default_factory=list)  # from each episode's tokens, see `learnt_tokens`
 
     def line(
         self,
@@ -309,6 +310,7 @@ class Trainer:
             groups,
             _split_time(playing + time.perf_counter() - start, playing, generating, learnt),
             verdicts,
+            getattr(self.learner, "learnt", []),
         )
 
     def save(
