@@ -26,6 +26,7 @@ def skyrl(folder: Path, model: str, **options):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     path = f"{SKYRL}/bin:{os.environ['PATH']}"  # it insists on being started by uv
     environ = clean | {"VIRTUAL_ENV": str(SKYRL), "PATH": path, "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
+    environ["JAX_COMPILATION_CACHE_DIR"] = str(SKYRL / "compiled")  # half a minute of a core per length of a text
     with open(folder / "skyrl.log", "w") as log:
         job = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
