@@ -304,10 +304,16 @@ async def _begin(client: ClientSession) -> None:
         hopeless = mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT, NO_ACCESS
         if isinstance(refusal, MCPError) and refusal.code in hopeless:
             raise
-        try:
-            await client.discover()
-        except (MCPError, RuntimeError, ValidationError):
-            raise refusal from None
+        while client.discover_result is None:
+            try:
+                await client.discover()
+            except (
+                MCPError,
+                RuntimeError,
+                ValidationError,
+            ) as error:  # after a time limit of the SDK, it is asked again
+                if not isinstance(error, MCPError) or error.code != mcp_types.REQUEST_TIMEOUT:
+                    raise refusal from None
 
 
 _WORKDIR = "/workdir"  # the path that the model and the tape see for a process's working folder
