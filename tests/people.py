@@ -356,6 +356,11 @@ def page_commands(page: Path) -> list[str]:
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
+def page_files(page: Path) -> dict[str, str]:
+    "The files that a guide asks its reader to save."
+    return dict(re.findall(r"Save this as `([\w.]+)`:\n\n```\w*\n(.*?)```", prose_of(page), re.S))
+
+
 def page_words(page: Path) -> int:
     "The words of a guide that a person reads."
     return len(re.findall(r"\w+", re.sub(r"\]\([^)]*\)", "]", prose_of(page))))
