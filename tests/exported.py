@@ -63,17 +63,24 @@ def invalid(place: Path, out: Path) -> tuple[int, list[str]]:
 
 def returned(place: Path, out: Path) -> dict:
     """Export episodes as messages, read them and play them again: those that come back with other tokens, masks or
-    rewards, and those with a turn that could not be read, which nobody should learn."""
+    rewards. Left out are those with a turn that could not be read, which nobody should learn, and those whose answer
+    stands without its tags, or with a turn of other tokens than its text has by the tokenizer: messages hold neither
+    tags nor tokens."""
     export_episodes(place, out)
     episodes, recorded = read_episodes(place), read_recorded(out)
     _, files, cfg, chat = _origin(place, "", "")
     tasks = _tasks_of(episodes, files, cfg)
     scripts, whole = defaultdict(list), defaultdict(list)
-    unread = 0
+    unread = own_form = 0
     for episode, one in zip(episodes, recorded, strict=True):
         turns = turns_of(episode, chat)
         if any(turn.malformed or turn.truncated for turn in turns) or episode.outcome.end != "answer":
             unread += 1
+            continue
+        sampled = [episode.ids[span.start : span.end] for span in policy_spans(episode)]
+        tagged = "<answer>" in chat.tokenizer.decode(sampled[-1])
+        if not tagged or [chat.turn_ids(turn) for turn in turns] != sampled:
+            own_form += 1
             continue
         found = recorded_turns([one], [tasks[episode.task_id]])
         scripts[episode.task_id] += found[episode.task_id]
@@ -93,7 +100,7 @@ def returned(place: Path, out: Path) -> dict:
                 "reward": before.outcome.reward == after.outcome.reward,
             }
             different += [f"{name}: {part}" for part, equal in parts.items() if not equal]
-    return {"episodes": len(wanted), "different": different, "unread": unread}
+    return {"episodes": len(wanted), "different": different, "unread": unread, "own form": own_form}
 
 
 def results(episodes: int) -> dict:

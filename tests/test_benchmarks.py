@@ -45,10 +45,10 @@ def test_beyond(tmp_path):
 
 
 def test_beyond_of_others(tmp_path):
-    "Servers, files, episodes and engines: a tenth of them, and `vllm serve` only in the benchmark."
-    rows = benchmark("beyond", tmp_path, {"scale": 0.1, "only": "I1,I2,I8,I9a"})
-    ids = {"I1a", "I1b", "I1c", "I2a", "I2b", "I8a", "I8b", "I9a"}
-    assert ids == {row["id"] for row in rows} and all(row["holds"] for row in rows), rows
+    "Files, episodes and engines: a tenth of them; servers of both eras have tests of their own."
+    rows = benchmark("beyond", tmp_path, {"scale": 0.1, "only": "I2,I8,I9a"})
+    assert {"I2a", "I2b", "I8a", "I8b", "I9a"} == {row["id"] for row in rows}
+    assert not [row for row in rows if not row["holds"]]
 
 
 def test_people(tmp_path):
