@@ -20,7 +20,10 @@ def shows_the_run(notebook: Path):
     outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
     tables = "".join("".join(data.get("text/markdown", "")) for data in outputs)
     assert any("image/png" in data for data in outputs)
-    assert "| heldout | n | before | interval | after | interval |" in tables and "| lookup |" in tables
+    assert (
+        "| heldout | n | before | interval | warmstart | interval | after | interval |" in tables
+        and "| lookup |" in tables
+    )
     assert "| part of a step | seconds | share |" in tables and "| generation |" in tables
     assert not any("Figure size" in "".join(data.get("text/plain", "")) and "image/png" not in data for data in outputs)
 

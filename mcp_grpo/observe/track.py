@@ -336,7 +336,12 @@ def termination_interrupts() -> Iterator[None]:
         return
     sent = filter(None, (signal.SIGTERM, getattr(signal, "SIGHUP", None)))
     heard = [name for name in sent if signal.getsignal(name) is not signal.SIG_IGN]  # nohup's stay ignored
-    before = {name: signal.signal(name, signal.default_int_handler) for name in heard}
+
+    def interrupt(*event):  # as Ctrl-C does at that moment: inside a step it waits for the step's end
+        found = signal.getsignal(signal.SIGINT)
+        (found if callable(found) else signal.default_int_handler)(*event)
+
+    before = {name: signal.signal(name, interrupt) for name in heard}
     try:
         yield
     finally:
