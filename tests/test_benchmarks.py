@@ -52,9 +52,6 @@ def test_beyond_of_others(tmp_path):
 
 
 def test_people(tmp_path):
-    "The page of episodes, a run without a network, profile and monitor, a push, the served policy, the first page."
-    rows = {row["id"]: row for row in benchmark("people", tmp_path, {"scale": 0.1, "only": "H1,H3b,H5,H6,H7,H8"})}
-    assert {"H1a", "H1b", "H1c", "H1d", "H3b", "H5a", "H5e", "H6c", "H7a", "H7b", "H8a", "H8b"} <= set(rows)
-    timed = {"H1a", "H1b", "H1c", "H5a", "H5b", "H5c", "H5d"}  # the machine may be busy
-    untrained = {"H7b"}  # after two steps the policy does not post
-    assert all(row["holds"] for id, row in rows.items() if id not in timed | untrained), rows
+    "A push to a hub: the whole benchmark takes a quarter of an hour."
+    rows = {row["id"]: row for row in benchmark("people", tmp_path, {"scale": 0.1, "only": "H6"})}
+    assert {"H6a", "H6b", "H6c"} == set(rows) and all(row["holds"] for row in rows.values()), rows
