@@ -235,6 +235,23 @@ def pass_metrics(
         **counts,
     }
 
+
+def step_metrics(
+    groups: list[list[Trajectory]],  # a list for each task
+    rate: float,  # learning rate
+    moved: list[bool],  # per sampled weight or logprob: whether the step changed it
+    passes: list[dict[str, float]],  # statistics of each pass
+    counts: dict[str, int],  # of the tokens of the step
+) -> dict[str, float | None]:  # metrics, see the table; None where there is no finite value
+    "Combine what a step's trajectories and its passes tell."
+    metrics = {
+        **summarise(groups),
+        "lr": rate,
+        "weights_moved": sum(moved) / max(len(moved), 1),
+        **pass_metrics(passes, counts),
+    }
+    return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
+
 # %% ../../nbs/08_train/05_learner.ipynb #74d30187
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
@@ -310,13 +327,7 @@ class Learner:
         moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
         counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
-        metrics = {
-            **summarise(groups),
-            "lr": rate,
-            "weights_moved": sum(moved) / max(len(moved), 1),
-            **pass_metrics(passes, counts),
-        }
-        return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
+        return step_metrics(groups, rate, moved, passes, counts)
 
     def build_batches(
         self,

@@ -6,8 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/08_train/07_tinker.ipynb #a8100003
-import math
-
 import torch
 from torch import Tensor
 
@@ -21,8 +19,8 @@ from ..rollout.tinker import prompt_logprobs
 from ..rollout.trajectory import Trajectory
 from .advantage import WITH_VALUES, Row
 from .batch import MicroBatch, compute_advantages, make_rows
-from .learner import count_tokens, deferred_interrupt, learnt_tokens, pass_metrics
-from .learner import sum_statistics, summarise, weigh_rows
+from .learner import count_tokens, deferred_interrupt, learnt_tokens, step_metrics
+from .learner import sum_statistics, weigh_rows
 from .loss import Tokens, advantage_kind, find_loss, importance_weight, kl_estimate, policy_loss
 from .optim import schedule_factor
 
@@ -112,13 +110,7 @@ class TinkerLearner:
             after = policy.scores() if batch else []
         self.learnt = learnt_tokens([batch] if batch else [])
         moved = [a != b for row, old in zip(after, before) for a, b in zip(row, old)]
-        metrics = {
-            **summarise(groups),
-            "lr": rate,
-            "weights_moved": sum(moved) / max(len(moved), 1),
-            **pass_metrics(passes, count_tokens([batch] if batch else [])),
-        }
-        return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
+        return step_metrics(groups, rate, moved, passes, count_tokens([batch] if batch else []))
 
     def build_batch(
         self,
