@@ -91,7 +91,8 @@ def debugging(
     folder: str | Path,  # is made if it does not exist
 ) -> Iterator[Path]:  # the same folder
     """Write all log records of this process to `debug.log` in a folder, and all messages of MCP servers to
-    `messages.jsonl`, while the block runs; warnings still reach the terminal. Raises `WriteError`."""
+    `messages.jsonl`, while the block runs, also where `logging.disable` was called; warnings still reach the
+    terminal. Raises `WriteError`."""
     folder, root, made = Path(folder), logging.getLogger(), ClientSession.__init__
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"  # read when CUDA starts
     with writing(folder):
@@ -109,7 +110,8 @@ def debugging(
         made(self, *values, **named)
         _record(self)
 
-    level, _messages.propagate = root.level, False
+    level, disabled, _messages.propagate = root.level, logging.root.manager.disable, False
+    logging.disable(logging.NOTSET)
     root.setLevel(logging.DEBUG)
     _messages.setLevel(logging.DEBUG)
     _messages.addHandler(messages)
@@ -121,6 +123,7 @@ def debugging(
     finally:
         ClientSession.__init__ = made
         root.setLevel(level)
+        logging.disable(disabled)
         _messages.removeHandler(messages)
         for handler in handlers:
             root.removeHandler(handler)
