@@ -55,6 +55,7 @@ def _about():
     mcp-grpo tasks    --servers mcp.json --out tasks/     make tasks from a server
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
+    mcp-grpo join     outputs/RUN                         train with it, on a further host
     mcp-grpo watch    outputs/RUN                         how is it doing?
     mcp-grpo monitor                                      which runs are running?
     mcp-grpo profile  --tasks tasks/ --mode lora          what does a step cost?
@@ -396,6 +397,27 @@ def train(
         ),
         dry_run,
     )
+
+
+@command
+def join(
+    run: Annotated[str, Argument(help="the folder of the run, as this host sees it, or its name below outputs/")],
+    node: Annotated[int, Option(help="number of this host; the one that started the run is 0", min=1)] = 1,
+):
+    """Train with the workers of a run that was started on another host, with parallel.nodes above 1.
+
+    All hosts need the same version of mcp-grpo, and see the project folder of the run under the same path. The command
+    waits for the run and returns when it has trained. If a host is lost, the run ends; resume it, and join it again.
+
+    \b
+    mcp-grpo train --mode full --run both --set parallel.nodes=2 --set parallel.rendezvous=node0:29500  # on node0
+    mcp-grpo join outputs/both  # on the other host
+    """
+    from mcp_grpo.config import find_run
+    from mcp_grpo.plan import plan_run
+    from mcp_grpo.train.launch import join as join_run
+
+    join_run(find_run(run).absolute(), plan_run, node, say)
 
 
 @command

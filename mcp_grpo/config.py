@@ -492,14 +492,25 @@ class RewardConfig(Section):
 
 # %% ../nbs/00_core/03_config.ipynb #9a925c38
 class ParallelConfig(Section):
-    "Training in several processes."
+    "Training in several processes, on one host or on several."
 
+    bare = ("deepspeed",)
     deepspeed: str = Field(
         "",
         description=(
             "file of DeepSpeed settings, such as deepspeed_zero3.json beside the presets: one process per GPU, or two "
             "on a CPU; empty: one process, without DeepSpeed"
         ),
+    )
+    nodes: int = Field(
+        1,
+        ge=1,
+        description=(
+            "number of hosts, all with the same project folder; each of the others joins the run by `mcp-grpo join`"
+        ),
+    )
+    rendezvous: str = Field(
+        "", description="address and free port of this host, at which the others find it, such as node0:29500"
     )
 
 # %% ../nbs/00_core/03_config.ipynb #c7e8e90e
@@ -552,7 +563,9 @@ class Config(Section):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     reward: RewardConfig = Field(default_factory=RewardConfig)
-    parallel: ParallelConfig = Field(default_factory=ParallelConfig)
+    parallel: ParallelConfig = Field(
+        default_factory=ParallelConfig, description="training in several processes, on one host or on several"
+    )
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
 
 # %% ../nbs/00_core/03_config.ipynb #13bebacd

@@ -6,6 +6,7 @@
 __all__ = ['plan_run', 'check_model', 'check_algorithm', 'memory_reason', 'settle_memory']
 
 # %% ../nbs/10_run/00_plan.ipynb #39e4186e
+import re
 from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Iterator
@@ -55,7 +56,17 @@ def _plan_processes(
     machine: Machine,
     device: str,
 ) -> int:  # 0: no workers, the run is one process
-    "Decide the number of DeepSpeed workers: one per GPU, or two on a CPU."
+    "Decide the number of DeepSpeed workers on each host: one per GPU, or two on a CPU that is the only host."
+    several = cfg.parallel.nodes > 1
+    if several and not cfg.parallel.deepspeed:
+        raise PolicyError(
+            "parallel.nodes needs parallel.deepspeed, the file of DeepSpeed settings: choose the mode full."
+        )
+    if several and not re.fullmatch(r"[^\s:/]+:\d{1,5}", cfg.parallel.rendezvous):
+        raise PolicyError(
+            f"parallel.rendezvous is {cfg.parallel.rendezvous!r}: set it to the address and a free port of this host, "
+            "such as node0:29500."
+        )
     if not cfg.parallel.deepspeed:
         return 0
     if "deepspeed" not in machine.packages:
@@ -71,7 +82,7 @@ def _plan_processes(
             "parallel.deepspeed trains all weights: set model.weights=full, or choose the mode lora, which needs "
             "one process."
         )
-    return machine.gpus if device == "cuda" else 2
+    return machine.gpus if device == "cuda" else 1 if several else 2
 
 
 def _plan_dtype(
@@ -111,7 +122,10 @@ def _notes(
             "separately by mcp-grpo warmstart --mode gpu, and train its model"
         )
     if plan.processes:
-        yield f"{plan.processes} DeepSpeed workers on the device {plan.device}"
+        workers = f"{plan.processes} DeepSpeed worker{'s' * (plan.processes > 1)}"
+        yield f"{workers} on the device {plan.device}" + f" of each of {cfg.parallel.nodes} hosts" * (
+            cfg.parallel.nodes > 1
+        )
 
 
 def plan_run(

@@ -4,6 +4,7 @@ two processes."""
 import json, math, os, subprocess, sys, time
 from pathlib import Path
 
+import hosts
 import psutil
 import pytest
 import torch
@@ -158,3 +159,20 @@ def test_workers_read_renamed_servers_and_a_warm_start_that_is_the_whole_run_is_
     result = json.loads((out / "result.json").read_text())
     assert (result["steps"], result["warmstart"]["steps"]) == (0, 6) and (out / "model").is_dir()
     assert result["heldout"]["after"] == result["warmstart"]["heldout"]
+
+
+def test_a_host_that_is_cut_off_ends_the_run_on_both_hosts(tmp_path):
+    needs("deepspeed")
+    if why := hosts.why_not():
+        pytest.skip(why)
+    with hosts.two_hosts() as pair:
+        cut = hosts.trained(pair, tmp_path, "cut", 6, cut_after=1)
+    said = [(tmp_path / f"host-{n}.log").read_text() for n in (0, 1)]
+    assert cut["codes"] == [1, 1] and cut["left"] == 0 and cut["steps"] < 6, said
+    assert cut["seconds"] < 120, said  # quietly 25: this is a hang
+    for n in (0, 1):
+        assert f"nothing was heard of node {1 - n} for 20 s" in said[n]
+    joined = run(
+        [Path(sys.executable).with_name("mcp-grpo"), "join", tmp_path / "outputs/cut", "--node", "2"], tmp_path
+    )
+    assert joined.returncode == 1 and "a number from 1 to 1, not 2" in joined.said

@@ -266,7 +266,7 @@ def predict_memory(
         packed = _packed_layers(policy.causal)
         weights += sum(_packed_bytes(w.numel()) - w.numel() * w.itemsize for w in packed)
         update += max(w.numel() * w.itemsize for w in packed)
-    ranks = max(plan.processes, 1)
+    ranks = max(plan.processes * cfg.parallel.nodes, 1)
     asked = sampling_dtype(cfg, plan, machine)
     sampled = dtype if asked == "model" else getattr(torch, asked)
     copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
