@@ -76,7 +76,13 @@ class RawServer:
         if mode in ("missing", "moved", "away"):
             status = b"404 Not Found" if mode == "missing" else b"307 Moved"
             place = b"/sse/well" if mode == "moved" else b"http://127.0.0.2:9/sse"
-            writer.write(b"HTTP/1.1 " + status + b"\r\nLocation: " + place + b"\r\nContent-Length: 0\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 "
+                + status
+                + b"\r\nLocation: "
+                + place
+                + b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
             return await writer.drain()
         kind = b"text/html" if mode == "page" else b"text/event-stream"
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\nConnection: close\r\n\r\n")
