@@ -55,7 +55,7 @@ def _about():
     mcp-grpo tasks    --servers mcp.json --out tasks/     make tasks from a server
     mcp-grpo check    --servers mcp.json --tasks tasks/   can they be solved?
     mcp-grpo train    --servers mcp.json --tasks tasks/ --model Qwen/Qwen3-0.6B --mode lora --warmstart 100
-    mcp-grpo join     outputs/RUN                         train with it, on a further host
+    mcp-grpo join     outputs/RUN                         train with it, on a further node
     mcp-grpo watch    outputs/RUN                         how is it doing?
     mcp-grpo monitor                                      which runs are running?
     mcp-grpo profile  --tasks tasks/ --mode lora          what does a step cost?
@@ -401,23 +401,31 @@ def train(
 
 @command
 def join(
-    run: Annotated[str, Argument(help="the folder of the run, as this host sees it, or its name below outputs/")],
-    node: Annotated[int, Option(help="number of this host; the one that started the run is 0", min=1)] = 1,
+    run: Annotated[str, Argument(help="the folder of the run, or its name below outputs/")],
+    node: Annotated[
+        int | None, Option(help="number of this node; node 0 started the run; default: the only other one", min=1)
+    ] = None,
 ):
-    """Train with the workers of a run that was started on another host, with parallel.nodes above 1.
+    """Train with the workers of a run that was started on another node, with parallel.nodes above 1.
 
-    All hosts need the same version of mcp-grpo, and see the project folder of the run under the same path. The command
-    waits for the run and returns when it has trained. If a host is lost, the run ends; resume it, and join it again.
+    All nodes need the same version of mcp-grpo, the servers' programs and their keys, and see the project folder under
+    the same path. The command waits for the run and returns when its workers have ended. If a node is lost, the run
+    ends: resume it, and join it again.
 
     \b
     mcp-grpo train --mode full --run both --set parallel.nodes=2 --set parallel.rendezvous=node0:29500  # on node0
-    mcp-grpo join outputs/both  # on the other host
+    mcp-grpo join both  # on the other node
     """
-    from mcp_grpo.config import find_run
+    from mcp_grpo.config import find_run, project_root
+    from mcp_grpo.observe.track import termination_interrupts
     from mcp_grpo.plan import plan_run
     from mcp_grpo.train.launch import join as join_run
 
-    join_run(find_run(run).absolute(), plan_run, node, say)
+    folder = find_run(run)
+    if not folder.exists() and len(folder.parts) == 1:  # a name whose run may start later
+        folder = project_root() / "outputs" / run
+    with termination_interrupts():
+        join_run(folder.absolute(), plan_run, node, say)
 
 
 @command

@@ -492,25 +492,25 @@ class RewardConfig(Section):
 
 # %% ../nbs/00_core/03_config.ipynb #9a925c38
 class ParallelConfig(Section):
-    "Training in several processes, on one host or on several."
+    "Training in several processes, on one node or several."
 
     bare = ("deepspeed",)
     deepspeed: str = Field(
         "",
         description=(
-            "file of DeepSpeed settings, such as deepspeed_zero3.json beside the presets: one process per GPU, or two "
-            "on a CPU; empty: one process, without DeepSpeed"
+            "file of DeepSpeed settings, such as deepspeed_zero3.json beside the presets: one process per GPU; on a "
+            "CPU two, or one on each of several nodes; empty: one process, without DeepSpeed"
         ),
     )
     nodes: int = Field(
         1,
         ge=1,
         description=(
-            "number of hosts, all with the same project folder; each of the others joins the run by `mcp-grpo join`"
+            "number of nodes, which share the project folder; `mcp-grpo join` starts the workers of all but node 0"
         ),
     )
     rendezvous: str = Field(
-        "", description="address and free port of this host, at which the others find it, such as node0:29500"
+        "", description="HOST:PORT of node 0, with a free port that the other nodes can reach, such as node0:29500"
     )
 
 # %% ../nbs/00_core/03_config.ipynb #c7e8e90e
@@ -564,7 +564,7 @@ class Config(Section):
     train: TrainConfig = Field(default_factory=TrainConfig)
     reward: RewardConfig = Field(default_factory=RewardConfig)
     parallel: ParallelConfig = Field(
-        default_factory=ParallelConfig, description="training in several processes, on one host or on several"
+        default_factory=ParallelConfig, description="training in several processes, on one node or several"
     )
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
 
@@ -960,6 +960,8 @@ _MAY_CHANGE = (
     "train.checkpoint_every",
     "model.device",
     "servers.pins",
+    "parallel.nodes",
+    "parallel.rendezvous",
 )  # settings that may change when a run is resumed
 
 

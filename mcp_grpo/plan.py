@@ -56,16 +56,17 @@ def _plan_processes(
     machine: Machine,
     device: str,
 ) -> int:  # 0: no workers, the run is one process
-    "Decide the number of DeepSpeed workers on each host: one per GPU, or two on a CPU that is the only host."
+    "Decide the number of DeepSpeed workers of a node: one per GPU; on a CPU two, or one if there are several nodes."
     several = cfg.parallel.nodes > 1
     if several and not cfg.parallel.deepspeed:
         raise PolicyError(
             "parallel.nodes needs parallel.deepspeed, the file of DeepSpeed settings: choose the mode full."
         )
-    if several and not re.fullmatch(r"[^\s:/]+:\d{1,5}", cfg.parallel.rendezvous):
+    address = re.fullmatch(r"[^\s:/]+:(\d{1,5})", cfg.parallel.rendezvous)
+    if several and not (address and 0 < int(address[1]) < 2**16):
         raise PolicyError(
-            f"parallel.rendezvous is {cfg.parallel.rendezvous!r}: set it to the address and a free port of this host, "
-            "such as node0:29500."
+            f"parallel.rendezvous is {cfg.parallel.rendezvous!r}: set it to the name or IPv4 address of node 0 and a "
+            "free port there, such as node0:29500."
         )
     if not cfg.parallel.deepspeed:
         return 0
@@ -123,7 +124,7 @@ def _notes(
         )
     if plan.processes:
         workers = f"{plan.processes} DeepSpeed worker{'s' * (plan.processes > 1)}"
-        yield f"{workers} on the device {plan.device}" + f" of each of {cfg.parallel.nodes} hosts" * (
+        yield f"{workers} on the device {plan.device}" + f" of each of {cfg.parallel.nodes} nodes" * (
             cfg.parallel.nodes > 1
         )
 

@@ -171,8 +171,8 @@ def test_a_host_that_is_cut_off_ends_the_run_on_both_hosts(tmp_path):
     assert cut["codes"] == [1, 1] and cut["left"] == 0 and cut["steps"] < 6, said
     assert cut["seconds"] < 120, said  # quietly 25: this is a hang
     for n in (0, 1):
-        assert f"nothing was heard of node {1 - n} for 20 s" in said[n]
+        assert f"node {1 - n} was silent for 20 s" in said[n]
     joined = run(
         [Path(sys.executable).with_name("mcp-grpo"), "join", tmp_path / "outputs/cut", "--node", "2"], tmp_path
     )
-    assert joined.returncode == 1 and "a number from 1 to 1, not 2" in joined.said
+    assert joined.returncode == 1 and "a number from 1 to 1 for those that join" in joined.said

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Callable, Iterator
 
 import psutil
@@ -59,16 +59,15 @@ _WORK = _LIFELINE + (
 )
 
 
-# seconds between two signs of life of a host, and without one until the others end
+# seconds between heartbeats, and seconds of silence after which the other nodes end
 _PULSE, _SILENCE = 2.0, 20.0
 
 
-def _hold_hosts_together(node: int, nodes: int):
-    """End this process as soon as another host has given no sign of life for some time: a host that was cut off leaves
-    its connections open, and the others would wait for it. Each host counts in the store that torchrun holds on the
-    first one."""
+def _hold_nodes_together(node: int, nodes: int):
+    """End this process if another node falls silent after its first heartbeat: a node that is cut off leaves its
+    connections open, and the others would wait for it. Each node increments a counter in the store on node 0."""
     others = [other for other in range(nodes) if other != node]
-    heard = dict.fromkeys(others, (0, monotonic()))
+    heard = {}  # of a node: its count, and when it last changed
 
     def count():
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -78,16 +77,19 @@ def _hold_hosts_together(node: int, nodes: int):
                 store.add(f"pulse of {node}", 1)
                 for other in others:
                     found = store.add(f"pulse of {other}", 0)
-                    if found != heard[other][0]:
+                    if found and found != heard.get(other, (0,))[0]:
                         heard[other] = (found, monotonic())
                 sleep(_PULSE)
 
     def watch():
         while True:
             sleep(_PULSE)
-            if silent := [other for other in others if monotonic() - heard[other][1] > _SILENCE]:
-                hosts = " and ".join(map(str, silent))
-                print(f"ConnectionError: nothing was heard of node {hosts} for {_SILENCE:.0f} s", flush=True)
+            if silent := sorted(other for other, (_, at) in heard.items() if monotonic() - at > _SILENCE):
+                told = "0" if silent[0] == 0 else " and ".join(map(str, silent))  # without node 0 none is heard
+                print(
+                    f"ConnectionError: node {told} was silent for {_SILENCE:.0f} s: resume the run, and join it again",
+                    flush=True,
+                )
                 os._exit(1)
 
     for run in (count, watch):
@@ -104,9 +106,9 @@ def work(
     disable_progress_bar()
     folder = Path(config).parent
     cfg, plan = read_config(config), Plan(**json.loads(plan))
-    world = World.join(plan.device)
     if (nodes := int(os.environ["GROUP_WORLD_SIZE"])) > 1 and os.environ["LOCAL_RANK"] == "0":
-        _hold_hosts_together(int(os.environ["GROUP_RANK"]), nodes)
+        _hold_nodes_together(int(os.environ["GROUP_RANK"]), nodes)
+    world = World.join(plan.device)
     plan, resume = world.gather((plan, resume))[0]
     connection = None if world.rank else Client(os.environ[_ADDRESS], authkey=bytes.fromhex(os.environ[_KEY]))
     policy = open_sharded(cfg, plan, world)
@@ -140,26 +142,28 @@ def work(
 # %% ../../nbs/08_train/10_launch.ipynb #aa10e001
 def _interface_to(
     host: str,  # name or address
-) -> str:  # name of the network interface, such as eth0; empty if it is not known
-    "Find the interface through which this host reaches another one, or itself under the address that others use."
+) -> str:  # such as eth0; empty if it is not known
+    "Return the network interface whose address this node uses towards a host."
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.connect((host, 1))  # sends nothing
             address = s.getsockname()[0]
     except OSError:
         return ""
+    if address.startswith("127."):  # no other node is reached through it
+        return ""
     return next((n for n, found in psutil.net_if_addrs().items() if address in (a.address for a in found)), "")
 
 
 def start_workers(
     cfg: Config,  # the run's configuration
-    plan: Plan,  # for this host
+    plan: Plan,  # for this node
     folder: Path,  # of the run, with config.yaml
-    node: int = 0,  # number of this host
+    node: int = 0,  # number of this node
     resume: bool = False,  # start from the newest checkpoint
     **environment: str,  # environment variables of the workers, besides those of this process
 ) -> subprocess.Popen:
-    "Start torchrun, which starts the workers of this host. Its standard input is their lifeline."
+    "Start torchrun, which starts the workers of this node. Its standard input is their lifeline."
     environment = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // plan.processes)),
         "PYTHONWARNINGS": "ignore",
@@ -175,9 +179,9 @@ def start_workers(
     if cfg.parallel.nodes > 1:
         host, port = cfg.parallel.rendezvous.split(":")
         where = ["--nnodes", str(cfg.parallel.nodes), "--node-rank", str(node), "--master-addr", host]
-        where += ["--master-port", port]
-        for library in ("GLOO", "NCCL") if (interface := _interface_to(host)) else ():
-            environment.setdefault(f"{library}_SOCKET_IFNAME", interface)
+        where += ["--master-port", port, "--rdzv-id", folder.name]
+        if interface := _interface_to(host):
+            environment = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"} | environment
     program = [sys.executable, "-c", _WORK, str(folder / "config.yaml"), json.dumps(asdict(plan))]
     command = [sys.executable, "-c", _TORCHRUN, *where, "--nproc-per-node", str(plan.processes)]
     return subprocess.Popen(
@@ -276,7 +280,7 @@ class Launch:
         return self.folder / "checkpoints"
 
     def start(self, address: str, key: str) -> subprocess.Popen:
-        "Start the workers of this host, and say how the other hosts join them."
+        "Start the workers of this node, and say how the other nodes join them."
         for node in range(1, self.cfg.parallel.nodes):
             self.say(f"waiting for node {node}: there run  mcp-grpo join {self.folder} --node {node}")
         resume = bool(self.resume or self.steps_done)
@@ -334,7 +338,7 @@ class Launch:
             try:
                 event = events.get()
             except KeyboardInterrupt:
-                if interrupted:
+                if interrupted or not connections:
                     raise
                 interrupted = True
                 self.say("interrupted: the workers finish their step and save it; interrupt again to end them at once")
@@ -366,30 +370,36 @@ class Launch:
         run_sync(self.engine.update, self.policy.publish())
 
 # %% ../../nbs/08_train/10_launch.ipynb #aa10e003
-def _check_node(cfg: Config, node: int):
-    "Raise `ConfigError` if a run has no further host of this number."
+def _check_node(cfg: Config, node: int | None) -> int:
+    "Return the number of this node. Raises `ConfigError` if the run has no further node of this number."
     nodes = cfg.parallel.nodes
     if nodes == 1:
-        raise ConfigError("This run has one host, so none can join it: set parallel.nodes to the number of hosts.")
-    if not 1 <= node < nodes:
-        raise ConfigError(f"This run has {nodes} hosts, so --node is a number from 1 to {nodes - 1}, not {node}.")
+        raise ConfigError("This run has one node, so none can join it: start it with parallel.nodes=2 or more.")
+    if node is None and nodes == 2:
+        return 1
+    if node is None or not 1 <= node < nodes:
+        raise ConfigError(f"This run has {nodes} nodes: --node is a number from 1 to {nodes - 1} for those that join.")
+    return node
 
 
 def join(
-    folder: str | Path,  # of the run, as this host sees it
-    plan: Callable[[Config], Plan],  # decides on the plan for this host
-    node: int = 1,  # number of this host, from 1
+    folder: str | Path,  # of the run, as this node sees it
+    plan: Callable[[Config], Plan],  # decides on the plan for this node
+    node: int | None = None,  # number of this node, from 1; None: the only one besides node 0
     say: Callable[[str], None] = print,  # receives every line that the workers print
 ):
-    """Train with the workers of a run that another host has started or will start; return when the run has trained.
-    Raises `ConfigError` for a run that has no such host, `UserError` if a worker fails."""
-    folder, said = Path(folder), ""
+    """Train with the workers of a run that another node has started or will start; return when they have ended.
+    Raises `ConfigError` for a run that has no such node, `UserError` if a worker fails."""
+    folder, said, began, interrupted = Path(folder), "", time(), False
     while True:
+        result = folder / "result.json"
+        if result.is_file() and result.stat().st_mtime > began:
+            return say(f"the run {folder} has ended without a step")
         try:
             if not (folder / "config.yaml").is_file():
                 raise FileNotFoundError("it has no configuration yet")
             cfg = read_config(folder / "config.yaml")
-            _check_node(cfg, node)
+            node = _check_node(cfg, node)
             host, port = cfg.parallel.rendezvous.split(":")
             socket.create_connection((host, int(port)), 2).close()
             break
@@ -401,11 +411,21 @@ def join(
             sleep(1)
     workers, output = start_workers(cfg, plan(cfg), folder, node), Output(say)
     try:
-        for line in workers.stdout:
-            output.say(line.decode(errors="replace").rstrip())
-        output.check(workers.wait())
+        while True:
+            try:
+                for line in workers.stdout:
+                    output.say(line.decode(errors="replace").rstrip())
+                output.check(workers.wait())
+                break
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                say("interrupted: node 0 decides when the run ends; interrupt again to end the workers of this node")
     finally:
         end_workers(workers)
+    if interrupted:
+        raise KeyboardInterrupt
 
 # %% ../../nbs/08_train/10_launch.ipynb #6a190976
 def open_trainer(
