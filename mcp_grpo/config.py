@@ -962,6 +962,7 @@ _MAY_CHANGE = (
     "servers.pins",
     "parallel.nodes",
     "parallel.rendezvous",
+    "rollout.endpoints",
 )  # settings that may change when a run is resumed
 
 

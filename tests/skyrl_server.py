@@ -10,9 +10,16 @@ import time
 from pathlib import Path
 
 import httpx2
+import psutil
 
 SKYRL = Path(__file__).resolve().parents[1] / ".servers/skyrl"
 OPTIONS = {"max_lora_adapters": 4, "max_lora_rank": 16, "train_micro_batch_size": 8, "sample_max_num_sequences": 16}
+
+
+def ray_processes() -> list[psutil.Process]:
+    "The processes that hold the weights, if the server is given `use_ray`."
+    found = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"]]
+    return [process for process in found if process.info["cmdline"][0].startswith("ray::RayJaxBackendImpl")]
 
 
 @contextlib.contextmanager
@@ -39,6 +46,10 @@ def skyrl(folder: Path, model: str, **options):
             time.sleep(0.5)
         yield url
     finally:
+        started = psutil.Process(job.pid).children(recursive=True)  # Ray's are in groups of their own
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
+        for process in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         job.wait()

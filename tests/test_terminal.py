@@ -1,6 +1,7 @@
 "What tools, models and files say reaches the terminal as text, and the working folder lends no library."
 
 import json
+import os
 import subprocess
 import sys
 
@@ -26,7 +27,12 @@ def folder(tmp_path):
 def command(folder, *words):
     "Run the installed command in a folder."
     started = "import sys; from mcp_grpo.cli import app; app(sys.argv[1:])"
-    return subprocess.run([sys.executable, "-P", "-c", started, *words], cwd=folder, capture_output=True, text=True)
+    plain = {
+        name: value for name, value in os.environ.items() if name != "FORCE_COLOR"
+    }  # which a notebook's kernel sets
+    return subprocess.run(
+        [sys.executable, "-P", "-c", started, *words], cwd=folder, capture_output=True, text=True, env=plain
+    )
 
 
 def test_control_sequences_are_written_out(folder):
