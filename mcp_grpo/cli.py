@@ -716,7 +716,7 @@ def chat(
         policy,
         servers,
         read=read,
-        say=lambda answer: say(f"policy: {answer}"),
+        say=lambda answer: say(f"policy: {answer or '(an empty answer)'}"),
         allow=agree,
         tell=tell,
         allowed=allow,
@@ -880,10 +880,11 @@ def compare(
     from mcp_grpo.observe.view import render_episode, read_episodes
 
     if second:
-        before, after = read_episodes(first), read_episodes(second)
+        names, before, after = ("first", "second"), read_episodes(first), read_episodes(second)
     else:
-        before, after = read_episodes(first, "before"), read_episodes(first, "after")
-    table, line, differing = compare_episodes(before, after)
+        names = ("before", "after")
+        before, after = (read_episodes(first, name) for name in names)
+    table, line, differing = compare_episodes(before, after, names)
     _show_on_terminal(table)
     say(line)
     for pair in differing[:number]:

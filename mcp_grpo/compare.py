@@ -190,6 +190,7 @@ def rounds_table(found: Rounds) -> Table:
 def compare_episodes(
     before: list[Trajectory],
     after: list[Trajectory],  # episodes of the second policy on the same tasks
+    names: tuple[str, str] = ("first", "second"),  # of the two policies
 ) -> tuple[Table, str, list[list[Trajectory]]]:  # figures; the difference in one line; pairs that differ in success
     "Compare two policies on their common tasks. Raises `ConfigError` if there are none."
     old, new = Rounds.of_episodes(before), Rounds.of_episodes(after)
@@ -210,4 +211,4 @@ def compare_episodes(
     differing = [pair for pair in pairs if pair[0].outcome.success != pair[1].outcome.success]
     verdict = "better" if low > 0 else "worse" if high < 0 else "no difference that the tasks could show"
     line = f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}"
-    return Table(["tasks", "n", "first", "second"], rows), line, differing
+    return Table(["tasks", "n", *names], rows), line, differing

@@ -29,7 +29,7 @@ from .client.pool import Lease, Pool, Proof, open_pool, together
 from .client.server_files import ServerFile, SpecError, client_files, read_server_file
 from .client.session import SessionError
 from .client.spec import ServerSpec
-from .config import Config, ConfigError, find_path, settle_data
+from .config import Config, ConfigError, DataConfig, find_path, settle_data
 from .errors import UserError
 from .files import WriteError, check_writable
 from .observe.view import Table
@@ -167,7 +167,8 @@ def _look_at_data(cfg: Config) -> Iterator[Finding]:
         path = getattr(cfg.data, name)
         try:
             number = len(read_tasks(find_path(path, "task file"), cfg.data.server_names))
-            yield Finding("data", f"data.{name}", "ok", f"{number} tasks in {path}")
+            whose = ", which come with the package" * (path == getattr(DataConfig(), name))
+            yield Finding("data", f"data.{name}", "ok", f"{number} tasks in {path}{whose}")
         except (ConfigError, TaskError) as error:
             yield Finding("data", f"data.{name}", "mend", str(error))
 

@@ -66,10 +66,6 @@ class _Attended(Episode):
         return event
 
 # %% ../nbs/10_run/04_talk.ipynb #c629aea0
-class TalkError(UserError):
-    "A conversation cannot go on; the message says why."
-
-
 def _common_words(one: str, other: str) -> float:
     "Return the share of the words of two texts that both have."
     words, others = (set(re.findall(r"\w+", text.lower())) for text in (one, other))
@@ -118,7 +114,7 @@ class Talk:
             await self.engine.release(self.player.trajectory.key)
 
     async def ask(self, question: str) -> str:
-        """Put a question to the policy, and return its answer. Raises `TalkError` if there is none; after that, the
+        """Put a question to the policy, and return its answer. Raises `UserError` if there is none; after that, the
         person may ask again."""
         if self.player is None:
             await self._begin(question)
@@ -134,10 +130,10 @@ class Talk:
         if episode.end == "answer":
             return episode.record.answer
         if episode.end == "aborted":
-            raise TalkError(f"a server failed: {episode.record.fault}.")
+            raise UserError(f"a server failed: {episode.record.fault}.")
         if not episode.end:
-            raise TalkError(f"the conversation has no room left ({self.max_tokens} tokens): start a new one.")
-        raise TalkError(_HOW_IT_ENDED[episode.end].format(turns=self.turns) + ": ask in other words.")
+            raise UserError(f"the conversation has no room left ({self.max_tokens} tokens): start a new one.")
+        raise UserError(_HOW_IT_ENDED[episode.end].format(turns=self.turns) + ": ask in other words.")
 
     async def _begin(self, question: str) -> None:
         "Lease the servers' sessions and render the prompt."
@@ -148,16 +144,16 @@ class Talk:
         self.episode = _Attended(task, self.pool, self.allow, self.tell, self.allowed)
         await self.episode.start()
         if self.episode.end == "aborted":
-            raise TalkError(f"the servers cannot be used: {self.episode.record.fault}.")
+            raise UserError(f"the servers cannot be used: {self.episode.record.fault}.")
         known = {tool.name for tool in self.episode.task.tools}
         for name in self.only - known:
-            raise TalkError(f"there is no tool {name!r}{nearest(name, known)}")
+            raise UserError(f"there is no tool {name!r}{nearest(name, known)}")
         if self.only:
             tools = [tool for tool in self.episode.task.tools if tool.name in self.only]
             self.episode.task = replace(self.episode.task, tools=tools)
         ids = await opening_ids(self.episode.task, self.pool, self.chat)
         if len(ids) >= self.max_tokens:
-            raise TalkError(
+            raise UserError(
                 f"the tools and the question have {len(ids)} tokens, and the conversation may have "
                 f"{self.max_tokens}: offer fewer tools (--only)."
             )
@@ -170,9 +166,9 @@ class Talk:
         if trajectory.ids[-1] not in self.chat.end_ids:
             ids = [self.chat.end_id, *ids]
         if self.player.full or len(trajectory.ids) + len(ids) >= self.max_tokens:
-            raise TalkError(f"the conversation has no room left ({self.max_tokens} tokens): start a new one.")
+            raise UserError(f"the conversation has no room left ({self.max_tokens} tokens): start a new one.")
         if self.episode.end == "aborted":
-            raise TalkError("a server failed earlier: start a new conversation.")
+            raise UserError("a server failed earlier: start a new conversation.")
         trajectory.append_given(ids, "user")
         self.player.turn += 1
         self.episode.end = ""
@@ -245,7 +241,7 @@ def talk(
                 try:
                     say(await conversation.ask(question.strip()))
                     answered += 1
-                except TalkError as error:
+                except UserError as error:
                     if conversation.player is None:
                         raise
                     say(f"({error})")

@@ -136,7 +136,7 @@ class Watch:
             self.written[step].update(tokens=sum(episode.get("sampled") or ()), episodes=1)
             for event in (episode.get("outcome") or {}).get("events") or ():
                 one = self.calls[f"{event.get('server')}.{event.get('tool')}" if event.get("tool") else "unknown tools"]
-                one.update(calls=1, errors=bool(event.get("is_error")), faults=bool(event.get("fault")))
+                one.update(calls=1, errors=int(bool(event.get("is_error"))), faults=int(bool(event.get("fault"))))
                 one["seconds"] += event.get("seconds") or 0
 
     @property

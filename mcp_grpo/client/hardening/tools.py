@@ -7,6 +7,7 @@ __all__ = ['Toolbox', 'PinError', 'tools_digest', 'check_pin']
 
 # %% ../../../nbs/01_client/01_hardening/03_tools.ipynb #1631daa7
 import functools, hashlib, json, logging
+from collections.abc import Callable
 from typing import Any
 
 import mcp_types
@@ -60,7 +61,7 @@ class Toolbox:
         self.server, self.listed = spec.name, tools
         self.tools = {tool.name: tool for tool in _bounded_tools(spec, tools)}
         self._checks: dict[str, CompiledSchema | None] = {}  # tool: schema of its arguments
-        self._promises: dict[str, CompiledSchema | None] = {}  # tool: schema of its structured results
+        self._promises: dict[str, Callable[[Any, int], str]] = {}  # tool: check of its structured results
 
     @functools.cached_property
     def digest(self) -> str:  # see Pins below
@@ -91,12 +92,12 @@ class Toolbox:
         size: int,  # size of the result, as `result_size` counts it
     ) -> str:  # one sentence; empty if the result fits
         "Return the reason why a result does not fit the output schema of its tool."
-        schema = self.tools[tool].output_schema
-        if not schema or oversized(schema):
-            return ""
         if tool not in self._promises:
-            self._promises[tool] = compile_schema(schema, closed=False)
-        reason = result_error(self._promises[tool], structured, size)
+            schema = self.tools[tool].output_schema
+            usable = schema and not oversized(schema)
+            promised = compile_schema(schema, closed=False) if usable else None
+            self._promises[tool] = functools.partial(result_error, promised) if usable else lambda structured, size: ""
+        reason = self._promises[tool](structured, size)
         return f"the result of {tool} is not what its outputSchema promises: {reason}" if reason else ""
 
 # %% ../../../nbs/01_client/01_hardening/03_tools.ipynb #3b0108f4
