@@ -31,10 +31,11 @@ def why_not() -> str:
     "Why there can be no hosts here; empty if there can."
     if os.name != "posix" or os.geteuid() or not shutil.which("ip"):
         return "two hosts on one machine need Linux, root and the program ip"
-    name = f"mcp-grpo-{os.getpid()}"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-    return tried.stderr.strip()
+    try:
+        with two_hosts():
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"{error}; network namespaces may not be made here"
 
 
 class Hosts:
