@@ -394,7 +394,7 @@ def join(
     while True:
         result = folder / "result.json"
         if result.is_file() and result.stat().st_mtime > began:
-            return say(f"the run {folder} has ended without a step")
+            return say(f"the run {folder} has ended, so there is nothing to join")
         try:
             if not (folder / "config.yaml").is_file():
                 raise FileNotFoundError("it has no configuration yet")

@@ -206,18 +206,16 @@ def weigh_rows(
 def learnt_tokens(
     batches: list[MicroBatch],  # of the step, after its last pass
 ) -> list[dict]:  # per episode: key, and the advantages and ratios of its sampled tokens
-    """Return what a step learnt from each episode's tokens: the advantages, and the ratios of the last pass. A GPU is
-    waited for once."""
-    learnt = [b for b in batches if b.real and b.ratio is not None]
-    if not learnt:
-        return []
-    columns = torch.cat([torch.stack([b.advantage.float(), b.ratio.float()], dim=1) for b in learnt])  # (tokens, 2)
-    rows = [row for b in learnt for row in b.rows]
-    by_row = columns.cpu().double().split([sum(row.sampled) for row in rows])
-    rounded = ([[round(x, 6) for x in column.tolist()] for column in values.T] for values in by_row)
-    return [
-        {"key": row.key, "advantages": advantages, "ratios": ratios} for row, (advantages, ratios) in zip(rows, rounded)
-    ]
+    "Return what a step learnt from each episode's tokens: the advantages, and the ratios of the last pass."
+    found = []
+    for b in batches:
+        if not b.real or b.ratio is None:
+            continue
+        both = torch.stack([b.advantage, b.ratio], dim=1)  # (tokens, 2): a GPU is waited for once
+        for row, values in zip(b.rows, b.by_row(both)):
+            advantages, ratios = ([round(x, 6) for x in column.tolist()] for column in values.T)
+            found.append({"key": row.key, "advantages": advantages, "ratios": ratios})
+    return found
 
 
 def pass_metrics(
