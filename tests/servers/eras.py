@@ -272,19 +272,22 @@ async def stopped(spec: ServerSpec, server: Served, kill: bool) -> str | None:
         processes = family(session.process.child.pid)
         for process in processes:
             process.suspend()
+
+        def kill_all() -> None:
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
         async with anyio.create_task_group() as group:
 
             async def end() -> None:
                 await anyio.sleep(0.3)
-                for process in processes:
-                    process.kill()
+                kill_all()  # the session may have ended the rest of them when the first one died
 
             if kill:
                 group.start_soon(end)
             result = await session.call(*server.call[:2])
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_all()
         return result.fault
 
 
@@ -416,6 +419,8 @@ async def table(names: list[str], cells=CELLS) -> list[dict]:
                     with anyio.fail_after(600):
                         rows.append(await row(server, era, over, known))
                 except Exception as error:
+                    while isinstance(error, BaseExceptionGroup):
+                        error = error.exceptions[0]
                     about = {"server": name, "era": era, "over": over, "native": native(server, era, over)}
                     failed = f"{type(error).__name__}: {error}"
                     rows.append(about | {"tools": 0, "faults": 0, "isolation": "unknown", "wrong": [failed]})
