@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import ROOT, TINY, benchmark
+from conftest import ROOT, TINY, benchmark, papermill, run
 
 pytestmark = pytest.mark.last
 
@@ -34,8 +34,16 @@ def test_tasks(tmp_path):
 
 def test_models(tmp_path):
     "A family of each way: in slots, with states, with sinks."
-    rows = benchmark("models", tmp_path, {"families": "llama,mamba2,qwen3_5_text,gpt_oss"})
+    rows = benchmark("models", tmp_path, {"only": "K1", "families": "llama,mamba2,qwen3_5_text,gpt_oss"})
     assert "K1a" in {row["id"] for row in rows} and all(row["holds"] for row in rows), rows
+
+
+def test_models_without_a_run(tmp_path):
+    "K4 and K5 say what is missing before anything is measured."
+    command = papermill("bench_models.ipynb", tmp_path, {"only": "K4"})
+    command[command.index("--cwd") + 1] = str(ROOT)
+    done = run(command, ROOT)
+    assert done.returncode and "-p after outputs/RUN" in done.said, done.said[-3000:]
 
 
 def test_beyond(tmp_path):
