@@ -1,5 +1,5 @@
-"""One whole step of GRPO with a real model: 64 episodes at a help desk of five tools, collected and learnt from, by this
-project and by TRL's trainer.
+"""One whole step of GRPO with a real model: 64 episodes at a help desk of five tools, collected and learnt from, here
+and by TRL.
 
 The episodes are written by a script, three turns each: a call that another task needs, the task's own call, the answer.
 No two episodes of a task are equal. Both sides compute every token, draw one, and go on with the written one, as in
