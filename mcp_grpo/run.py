@@ -121,7 +121,8 @@ class Run:
         self.steps_before = check_resumable(self.folder / "checkpoints", cfg) if self.resumed else 0
         self.chat = open_chat(cfg, check_model(cfg))
         every = tasks["train"] + tasks["heldout"]
-        settle_room(cfg, every, self.pool, self.chat)
+        if too_long := settle_room(cfg, every, self.pool, self.chat):
+            self.say(too_long)
         if changed := settle_memory(cfg, self.plan):
             self.say(changed)
         check_room_sync(every, self.pool, self.chat, cfg.rollout.max_tokens)

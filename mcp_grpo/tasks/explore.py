@@ -226,8 +226,9 @@ class Explored:
         known, of = known_by_heart(self.train, self.heldout)
         if known:
             lines.append(
-                f"{known} of {of} held-out answers equal the most frequent training answer of the same chain, so a "
-                "policy may know them by heart."
+                f"{known} of the {of} held-out questions with an answer could be answered without a call, by the "
+                "answer that the training tasks give most often to questions with the same calls: success that is "
+                f"not far above {known / of:.0%} may be memory."
             )
         lines += ["", *map(str, self.reports), "", "Sets, with the number of tasks by number of calls:"]
         for name, n in sets.items():

@@ -222,6 +222,31 @@ def sampling_bytes(
     cache.reserve(table.slots, table.capacity)
     return cache.kv.nbytes * 3 // 2
 
+# %% ../../nbs/08_train/11_memory.ipynb #1863fc55
+_FEW = 2  # layers of the smaller model that is traced
+
+
+def _equal_layers(model: nn.Module) -> nn.ModuleList:  # empty if they differ
+    "Return the layers of a model if all of them have the same class, weights and kind of attention."
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList)]
+    layers = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=nn.ModuleList())
+
+    def kind(layer: nn.Module) -> tuple:
+        shapes = tuple((name, p.shape, p.requires_grad) for name, p in layer.named_parameters())
+        return type(layer), getattr(layer, "attention_type", None), shapes
+
+    return layers if len({kind(layer) for layer in layers}) == 1 else nn.ModuleList()
+
+
+def _with_layers(
+    model: nn.Module,  # changed in place
+    n: int,  # number of layers to keep
+) -> nn.Module:  # the same model
+    "Remove all but the first layers of a model whose layers are equal."
+    layers = _equal_layers(model)
+    del layers[n:]
+    return model
+
 # %% ../../nbs/08_train/11_memory.ipynb #1863fc56
 def predict_memory(
     cfg: Config,  # sections `model`, `rollout`, `train`
@@ -240,21 +265,35 @@ def predict_memory(
     eight_bit = cfg.train.optimizer.name in _EIGHT_BIT
     if eight_bit:
         train.optimizer = "adamw_torch_fused"
-    mode, live = FakeTensorMode(), LiveBytes()
     with loading(cfg.model.name) as where:
         config = AutoConfig.from_pretrained(where)
+
+    def make_model() -> nn.Module:
         with torch.device("meta"):
-            model = adapt(AutoModelForCausalLM.from_config(config, dtype=dtype), cfg).eval()
-    policy = Policy(_make_fake(model, mode, device))
-    try:
+            return adapt(AutoModelForCausalLM.from_config(config, dtype=dtype), cfg).eval()
+
+    def trace(model: nn.Module) -> list[int]:
+        "Return the bytes of the weights, the optimizer's state, the reference, and the rest of the update's peak."
+        mode, live = FakeTensorMode(), LiveBytes()
+        given = Policy(_make_fake(model, mode, device))
         with mode, live:
-            live.hold([*policy.model.parameters(), *policy.model.buffers()])
+            live.hold([*given.model.parameters(), *given.model.buffers()])
             weights = live.now
-            learner = Learner(policy, train, max_tokens=cfg.rollout.max_tokens)
+            learner = Learner(given, train, max_tokens=cfg.rollout.max_tokens)
         batch = largest_micro_batch(cfg, config.get_text_config().vocab_size, learner.share, prompt)
         with mode, live:
             _make_batch_fake(batch, mode, device)
             state, update = _trace_update(learner, batch, live)
+        reference = sum(x.nbytes for x in learner.reference.kept.values()) if learner.reference else 0
+        return [weights, state, reference, update]
+
+    policy = Policy(make_model())
+    try:
+        if (layers := len(_equal_layers(policy.model))) > 2 * _FEW:
+            two = [trace(_with_layers(make_model(), n)) for n in (_FEW, 2 * _FEW)]
+            weights, state, reference, update = (a + (b - a) * (layers - _FEW) // _FEW for a, b in zip(*two))
+        else:
+            weights, state, reference, update = trace(make_model())
     except (RuntimeError, NotImplementedError) as error:
         raise ConfigError(
             f"The memory of this run cannot be traced ({str(error).splitlines()[0][:200]}); if "
@@ -270,7 +309,6 @@ def predict_memory(
     asked = sampling_dtype(cfg, plan, machine)
     sampled = dtype if asked == "model" else getattr(torch, asked)
     copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
-    reference = sum(x.nbytes for x in learner.reference.kept.values()) if learner.reference else 0
     copy = policy.count() * sampled.itemsize if copies else 0
     sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
     return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update, plan.device != "cpu")

@@ -23,6 +23,7 @@ from ..config import Config, ConfigError, TrainConfig, find_path
 from ..errors import UserError
 from ..files import writing
 from ..env.action import Action
+from ..env.episode import Outcome
 from ..env.judge import judge_sync, judged
 from ..env.offer import with_pseudonyms
 from ..env.scripted import oracle_turns
@@ -141,11 +142,11 @@ def settle_room(
     chat: Chat,  # the policy's
     per_family: int = 2,  # demonstrations of each family
     kept: tuple[int, int] = (0, 0),  # limits of an earlier run, per episode and per turn; they are only raised
-) -> None:
+) -> str:  # one sentence on demonstrations that are longer than the model reads; empty: there are none
     """Use demonstrations to set the limits on tokens that a configuration leaves open. Raises `ConfigError` if there
     are no demonstrations and no kept limits."""
     if cfg.rollout.max_tokens and cfg.rollout.max_new_tokens:
-        return
+        return ""
     with loading(cfg.model.name) as where:
         most = getattr(AutoConfig.from_pretrained(where).get_text_config(), "max_position_embeddings", 0)
     scripts = oracle_scripts(tasks)
@@ -162,6 +163,7 @@ def settle_room(
     unnamed = [task for task in tasks if task.task_id not in scripts]
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
     episodes = demonstrations(some, pool, chat, most or 2**20, scripts=scripts)
+    long = Counter(episode.family for episode in episodes if episode.outcome.end == "truncated")
     episodes = [episode for episode in episodes if episode.outcome.success] or episodes
     if not episodes and not all(kept):
         raise ConfigError(
@@ -175,6 +177,13 @@ def settle_room(
         cfg.rollout.max_tokens = tokens
     if not cfg.rollout.max_new_tokens:
         cfg.rollout.max_new_tokens = turn
+    if not long:
+        return ""
+    return (
+        f"{cfg.model.name} reads at most {most} tokens, and {long.total()} of {len(some)} demonstrations are longer "
+        f"({', '.join(long)}): no policy can solve such tasks with it. Take a model that reads more, or tools with "
+        "shorter results."
+    )
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #ea3a3ce6
 def _supervised_rows(
@@ -233,17 +242,27 @@ class WarmStart:
 
     steps: int
     episodes: int  # demonstrations that were learnt from
-    failed: dict[str, int]  # family -> demonstrations without success
+    failed: dict[str, dict[str, int]]  # reason -> family -> demonstrations without success
     tokens: int  # number of tokens of the policy's turns in these episodes
     loss: tuple[float, float]  # nats per token, of the first and the last step
 
     def __str__(self) -> str:
-        lost = ", ".join(f"{family} ({n})" for family, n in self.failed.items())
+        lost = (
+            f"; {sum(families.values())} demonstrations left out, because {why} "
+            f"({', '.join(f'{family}: {n}' for family, n in families.items())})"
+            for why, families in self.failed.items()
+        )
         return (
             f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} tokens "
-            f"written), {self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token"
-            + (f"; left out, because the demonstration failed: {lost}" if lost else "")
+            f"written), {self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token" + "".join(lost)
         )
+
+
+def _why_failed(outcome: Outcome) -> str:
+    "Tell why a demonstration has no success."
+    if outcome.end == "truncated":
+        return "they do not fit into rollout.max_tokens and rollout.max_new_tokens"
+    return outcome.reason.rstrip(".") or "their calls or their answer were not accepted"
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #21876ffd
 def load_warm_start(
@@ -321,8 +340,12 @@ def warm_start(
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file({name: tensor.cpu() for name, tensor in policy.tensors().items()}, draft)
         draft.replace(Path(folder) / _WEIGHTS)
-    failed = Counter(episode.family for episode in episodes if not episode.outcome.success)
-    return WarmStart(len(losses), len(rows), dict(failed), sum(row.tokens for row in rows), (losses[0], losses[-1]))
+    failed: dict[str, dict[str, int]] = {}
+    for episode in episodes:
+        if not episode.outcome.success:
+            of_family = failed.setdefault(_why_failed(episode.outcome), Counter())
+            of_family[episode.family] += 1
+    return WarmStart(len(losses), len(rows), failed, sum(row.tokens for row in rows), (losses[0], losses[-1]))
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #11fc3a76
 _ENOUGH = 16  # groups without spread after which a run is stopped
