@@ -187,7 +187,7 @@ Settings = Annotated[
 ]
 Mode = Annotated[str, Option(help="a preset: cpu, lora, gpu, vllm, full, reference, or the path of a YAML file")]
 _Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
-Model = Annotated[str, Option(help="a model's name or folder; empty: the packaged model")]
+Model = Annotated[str, Option(help="a model's name, folder or GGUF file; empty: the packaged model")]
 _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; empty: mode and time")]
 
 # %% ../nbs/12_cli.ipynb #91c015c9
