@@ -22,7 +22,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..config import ConfigError
+from ..config import ConfigError, find_path
 from ..files import WriteError, replace_file, writing
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c06
@@ -342,7 +342,7 @@ def read_source(folder: Path) -> dict:
 
 def _stamp(file: Path) -> dict:
     "Return what `source.json` holds about a file: its path and, if it exists, its size and time of change."
-    stamp = {"format": _FORMAT, "file": str(file.absolute())}
+    stamp = {"format": _FORMAT, "file": os.path.abspath(file)}
     if file.is_file():
         stamp |= {"size": file.stat().st_size, "changed": file.stat().st_mtime_ns}
     return stamp
@@ -374,11 +374,11 @@ def gguf_folder(
 ) -> Path:
     """Return the folder of the model in a GGUF file, and make it at the first use. Raises `ConfigError` or
     `WriteError`, whose message says what to do."""
-    file = Path(name).expanduser()
+    if found := converted_gguf(Path(name).expanduser()):
+        return found
+    file = find_path(name, "GGUF file")
     if found := converted_gguf(file):
         return found
-    if not file.is_file():
-        raise ConfigError(f"the GGUF file {name!r} does not exist: give the path of a file.")
     _require_packages(name)
     header = _read_header(file)
     if not header.fields.get("tokenizer.chat_template"):
