@@ -230,6 +230,10 @@ def convert_gguf(
         with writing(folder, SafetensorError):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+            settings = json.loads((folder / "tokenizer_config.json").read_text())
+            # a family's own class would split text as the family does, not as the file says
+            settings["tokenizer_class"] = "TokenizersBackend"
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False))
 
 # %% ../../nbs/06_model/00_files.ipynb #6a1f0c20
 _FORMAT = 1  # version of the layout of a converted folder; a folder with another version is made again
