@@ -187,7 +187,7 @@ Settings = Annotated[
 ]
 Mode = Annotated[str, Option(help="a preset: cpu, lora, gpu, vllm, full, reference, or the path of a YAML file")]
 _Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
-Model = Annotated[str, Option(help="a model's name or folder; empty: the packaged model")]
+Model = Annotated[str, Option(help="a model's name, folder or GGUF file; empty: the packaged model")]
 _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; empty: mode and time")]
 
 # %% ../nbs/12_cli.ipynb #91c015c9
@@ -814,24 +814,32 @@ def view(
 @command
 def export(
     place: Annotated[str, Argument(help="the folder of a run or of an evaluation")],
-    form: Annotated[str, Option("--as", help="messages, atif or verifiers")] = "messages",
-    out: Annotated[str, Option(help="the .jsonl file to write; empty: named after the form, in the folder")] = "",
+    form: Annotated[str, Option("--as", help="messages, atif, verifiers, or gguf for the trained model")] = "messages",
+    out: Annotated[str, Option(help="the file to write; empty: named after the form, in the folder")] = "",
     which: Annotated[str, Option(help="before, warmstart, after, or train; empty: the last held-out episodes")] = "",
     tasks: Annotated[str, Option(help="the task file of the episodes; empty: those of the run")] = "",
     servers: Annotated[str, Option(help="the server file of the episodes; empty: that of the run")] = "",
     successes: Annotated[bool, Option("--successes", help="only successful episodes")] = False,
+    dtype: Annotated[str, Option(help="type of the matrices in a GGUF file: f32, f16 or bf16")] = "f16",
 ):
-    """Write the episodes of a run for other programs: as chat messages, ATIF documents or rows of verifiers.
+    """Write the episodes of a run for other programs: as chat messages, ATIF documents or rows of verifiers. Or write
+    its trained model as a GGUF file, for llama.cpp and programs made with it, such as Ollama and LM Studio.
 
     The messages can also teach: evaluate a larger model on the training tasks, export its successes, and train a small
     model on them.
 
     \b
     mcp-grpo export outputs/RUN --as atif
+    mcp-grpo export outputs/RUN --as gguf
     mcp-grpo evaluate MODEL --endpoint URL --tasks tasks/train.json --servers mcp.json
     mcp-grpo export outputs/evaluations/NAME --successes --out taught.jsonl
     mcp-grpo warmstart --servers mcp.json --tasks tasks/ --episodes taught.jsonl
     """
+    if form == "gguf":
+        from mcp_grpo.model.to_gguf import export_gguf
+
+        file = export_gguf(place, out, dtype)
+        return say(f"{file}: the trained model, {file.stat().st_size / 1e6:.0f} MB")
     from mcp_grpo.interop.episodes import export_episodes
 
     file = out or str(Path(place) / f"{form}.jsonl")

