@@ -7,7 +7,9 @@ __all__ = ['MCPToolEnv', 'register_env']
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #16d9454f
 import os
+import re
 import threading
+from functools import partial
 from typing import Any
 
 from ..aio import run_sync
@@ -50,6 +52,14 @@ def _dense(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+_end_token = re.compile(r"(?:<[|｜][\w▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|<turn\|>)\s*\Z")
+
+
+def _without_end(text: str) -> str:
+    "Remove the token that ends a turn from its end, as the families write it."
+    return _end_token.sub("", text, count=1)
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #eb87c1aa
 def _step_output(
@@ -124,7 +134,7 @@ class MCPToolEnv(BaseTextEnv):
         "Carry out one turn, given as text."
         if self.episode is None:
             raise RuntimeError("call init before step")
-        step, self.outcome = run_sync(self.episode.turn, parse_turn(action))
+        step, self.outcome = run_sync(self.episode.turn, parse_turn(_without_end(action)))
         self.turns = self.episode.record.turns
         return _step_output(step, self.outcome, self.config.get("fault_reward"))
 
@@ -141,11 +151,16 @@ class MCPToolEnv(BaseTextEnv):
         return super()._execute_tool(tool_group_name, tool_name, (tool_input,))
 
 
+def _configured(settings: dict, env_config: dict | None = None, extras: dict | None = None) -> MCPToolEnv:
+    "Make an environment; where `env_config` lacks one of the settings, the registered one is used."
+    return MCPToolEnv(settings | dict(env_config or {}), extras)
+
+
 def register_env(
     name: str = "MCPToolEnv",  # name of the environment, the `env_class` of the rows
-    **kwargs,  # passed to every environment made under this name
+    **settings,  # `env_config` of environments whose trainer passes none, as SkyRL's does: pool, fault_reward, ...
 ) -> str:  # `name`
     "Register the environment for `skyrl_gym.make`. A second call with the same name has no effect."
     if name not in skyrl_gym.registry:
-        skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
+        skyrl_gym.register(id=name, entry_point=partial(_configured, settings))
     return name
