@@ -9,7 +9,6 @@ __all__ = ['MCPToolEnv', 'register_env']
 import os
 import re
 import threading
-from functools import partial
 from typing import Any
 
 from ..aio import run_sync
@@ -105,6 +104,8 @@ class MCPToolGroup(ToolGroup):
 class MCPToolEnv(BaseTextEnv):
     "A SkyRL environment for a task on MCP servers."
 
+    settings: dict = {}  # entries of `env_config` where it lacks them; `register_env` sets them
+
     def __init__(
         self,
         env_config: dict
@@ -112,7 +113,7 @@ class MCPToolEnv(BaseTextEnv):
         extras: dict | None = None,  # the dataset row without its prompt
     ):
         super().__init__()
-        self.config, self.extras = dict(env_config or {}), dict(extras or {})
+        self.config, self.extras = self.settings | dict(env_config or {}), dict(extras or {})
         self.episode: Episode | None = None
         self.outcome: Outcome | None = None
 
@@ -151,16 +152,12 @@ class MCPToolEnv(BaseTextEnv):
         return super()._execute_tool(tool_group_name, tool_name, (tool_input,))
 
 
-def _configured(settings: dict, env_config: dict | None = None, extras: dict | None = None) -> MCPToolEnv:
-    "Make an environment; where `env_config` lacks one of the settings, the registered one is used."
-    return MCPToolEnv(settings | dict(env_config or {}), extras)
-
-
 def register_env(
     name: str = "MCPToolEnv",  # name of the environment, the `env_class` of the rows
     **settings,  # `env_config` of environments whose trainer passes none, as SkyRL's does: pool, fault_reward, ...
 ) -> str:  # `name`
     "Register the environment for `skyrl_gym.make`. A second call with the same name has no effect."
     if name not in skyrl_gym.registry:
-        skyrl_gym.register(id=name, entry_point=partial(_configured, settings))
+        configured = type("ConfiguredToolEnv", (MCPToolEnv,), {"settings": settings})
+        skyrl_gym.register(id=name, entry_point=configured)
     return name
