@@ -71,7 +71,7 @@ verifiers: $(READY)
 	@requirements/third-party verifiers
 
 skyrl: $(READY)
-	@requirements/third-party skyrl
+	@requirements/third-party skyrl && requirements/third-party skyrl_train
 
 export: $(READY)
 	$(BIN)/nbdev_export

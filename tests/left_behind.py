@@ -76,13 +76,13 @@ def of_healthy_hf() -> str:
 # ---- the engine on other machines
 
 
-def serve() -> tuple[subprocess.Popen, str]:
-    "Start a server; return its process and its address once it answers."
+def serve(*more: str) -> tuple[subprocess.Popen, str]:
+    "Start a server, with more options; return its process and its address once it answers."
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(asset("tiny")), "--host", "127.0.0.1"]
     process = subprocess.Popen(
-        [sys.executable, *words, "--port", str(port), *OPTIONS.split()],
+        [sys.executable, *words, "--port", str(port), *OPTIONS.split(), *more],
         env=os.environ | VLLM,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

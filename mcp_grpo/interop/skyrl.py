@@ -7,6 +7,7 @@ __all__ = ['MCPToolEnv', 'register_env']
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #16d9454f
 import os
+import re
 import threading
 from typing import Any
 
@@ -50,6 +51,14 @@ def _dense(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _dense(part) for name, part in value.items() if part is not None}
     return [_dense(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+_end_token = re.compile(r"(?:<[|｜][\w▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|<turn\|>)\s*\Z")
+
+
+def _without_end(text: str) -> str:
+    "Remove the token that ends a turn from its end, as the families write it."
+    return _end_token.sub("", text, count=1)
 
 # %% ../../nbs/11_interop/00_skyrl.ipynb #eb87c1aa
 def _step_output(
@@ -95,6 +104,8 @@ class MCPToolGroup(ToolGroup):
 class MCPToolEnv(BaseTextEnv):
     "A SkyRL environment for a task on MCP servers."
 
+    settings: dict = {}  # entries of `env_config` where it lacks them; `register_env` sets them
+
     def __init__(
         self,
         env_config: dict
@@ -102,7 +113,7 @@ class MCPToolEnv(BaseTextEnv):
         extras: dict | None = None,  # the dataset row without its prompt
     ):
         super().__init__()
-        self.config, self.extras = dict(env_config or {}), dict(extras or {})
+        self.config, self.extras = self.settings | dict(env_config or {}), dict(extras or {})
         self.episode: Episode | None = None
         self.outcome: Outcome | None = None
 
@@ -124,7 +135,7 @@ class MCPToolEnv(BaseTextEnv):
         "Carry out one turn, given as text."
         if self.episode is None:
             raise RuntimeError("call init before step")
-        step, self.outcome = run_sync(self.episode.turn, parse_turn(action))
+        step, self.outcome = run_sync(self.episode.turn, parse_turn(_without_end(action)))
         self.turns = self.episode.record.turns
         return _step_output(step, self.outcome, self.config.get("fault_reward"))
 
@@ -143,9 +154,10 @@ class MCPToolEnv(BaseTextEnv):
 
 def register_env(
     name: str = "MCPToolEnv",  # name of the environment, the `env_class` of the rows
-    **kwargs,  # passed to every environment made under this name
+    **settings,  # `env_config` of environments whose trainer passes none, as SkyRL's does: pool, fault_reward, ...
 ) -> str:  # `name`
     "Register the environment for `skyrl_gym.make`. A second call with the same name has no effect."
     if name not in skyrl_gym.registry:
-        skyrl_gym.register(id=name, entry_point="mcp_grpo.interop.skyrl:MCPToolEnv", kwargs=kwargs)
+        configured = type("ConfiguredToolEnv", (MCPToolEnv,), {"settings": settings})
+        skyrl_gym.register(id=name, entry_point=configured)
     return name
