@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 from mcp_grpo.task import Task, write_tasks
@@ -86,17 +87,15 @@ def run_skyrl(*words: str) -> dict:
 
 
 def both(tasks: list[Task]) -> tuple[dict, list]:
-    "The generator's output for tasks, and this project's own episodes of the same policy."
+    "The generator's output for tasks, and the outcomes of episodes here whose policy takes the generator's turns."
     from left_behind import end, serve
 
     from mcp_grpo.client.pool import Pool
     from mcp_grpo.client.spec import embedded_specs
-    from mcp_grpo.config import asset, load_config
-    from mcp_grpo.model.policy import Plan, open_policy
+    from mcp_grpo.config import asset
+    from mcp_grpo.env.scripted import Replay, play_all_sync
+    from mcp_grpo.model.policy import open_tokenizer
     from mcp_grpo.rollout.chat import Chat
-    from mcp_grpo.rollout.collect import collect_sync
-    from mcp_grpo.rollout.engine import Sampling
-    from mcp_grpo.rollout.hf import HFEngine
 
     process, url = serve("--enable-scale-out")  # opens the endpoint for tokens that SkyRL's client asks
     try:
@@ -105,29 +104,38 @@ def both(tasks: list[Task]) -> tuple[dict, list]:
             output = run_skyrl(url, str(asset("tiny")), file)
     finally:
         end(process)
-    policy = open_policy(load_config("cpu", "model.device=cpu"), Plan("cpu", "float32"))
+    chat, turns = Chat(open_tokenizer(str(asset("tiny")))), {}
+    for task, *parts in zip(tasks, *(output[part] for part in ("response_ids", "loss_masks", "stop_reasons"))):
+        said = policy_turns(*parts[:2])
+        cut = [parts[2] == "length" and turn is said[-1] for turn in said]
+        turns[task.task_id] = [chat.parse(turn, truncated=truncated) for turn, truncated in zip(said, cut)]
     with Pool(embedded_specs(["polygon", "fmp", "slack"])) as pool:
-        chat, sampling = Chat(policy.tokenizer), Sampling(0.0, 72)
-        groups = collect_sync(tasks, HFEngine(policy.model), pool, chat, sampling)
-    return output, [group[0] for group in groups]
+        return output, play_all_sync(lambda task: Replay(turns[task.task_id]), tasks, pool)
+
+
+def policy_turns(response: list[int], mask: list[int]) -> list[list[int]]:
+    "The tokens of each turn of the policy, which the loss mask marks."
+    parts = groupby(zip(response, mask), key=lambda pair: pair[1])
+    return [[token for token, _ in part] for sampled, part in parts if sampled]
 
 
 def differing(output: dict, own: list) -> list[str]:
-    "How episodes of the generator differ from this project's own: reward, tokens, loss mask, logprobs."
+    "How episodes of the generator differ from this project's own, and what is wrong with them in itself."
     found = []
-    for one, *parts in zip(own, *(output[part] for part in PARTS), strict=True):
-        prompt, response, mask, rewards, reason, logprobs = parts
-        end = one.prompt_len + len(response)
+    for place, (one, *parts) in enumerate(zip(own, *(output[part] for part in PARTS), strict=True)):
+        _, response, mask, rewards, reason, logprobs = parts
         checks = {
-            f"reward {sum(rewards)}, ours {one.outcome.reward}": sum(rewards) == one.outcome.reward,
+            f"reward {sum(rewards)}, ours {one.reward}": sum(rewards) == one.reward,
+            f"{len(policy_turns(response, mask))} turns, ours {one.turns}": len(policy_turns(response, mask))
+            == one.turns,
             "a reward before the last token": not any(rewards[:-1]),
-            "the prompt": prompt == one.ids[: one.prompt_len],
-            "the tokens": response == one.ids[one.prompt_len :],
-            "the loss mask": mask == one.sampled[one.prompt_len :],
-            "the reason why it ended": reason == "stop",
-            "logprobs": max(abs(a - b) for a, b in zip(logprobs, one.logprobs[one.prompt_len : end])) < 1e-3,
+            "a logprob of a token that was not sampled": not any(
+                p for p, sampled in zip(logprobs, mask) if not sampled
+            ),
+            "a mask that does not begin and end with a turn": mask[0] == mask[-1] == 1,
+            f"it ended with {reason}": reason == ("length" if one.end == "truncated" else "stop"),
         }
-        found += [f"{one.task_id}: {what}" for what, equal in checks.items() if not equal]
+        found += [f"{place}: {what}" for what, equal in checks.items() if not equal]
     return found
 
 

@@ -12,23 +12,15 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def played():
-    "The generator's output for some tasks, and this project's own episodes."
+    "The generator's output for some tasks, and the outcomes of episodes here with the same turns."
     needs("vllm")
     return both(chosen_tasks(16))
 
 
-def test_its_episodes_are_sound(played):
+def test_its_episodes_are_sound_and_have_the_rewards_of_this_project(played):
     output, own = played
     assert len(own) == len(output["rewards"]) == 16 and FAULT not in map(sum, output["rewards"])
-    assert not [text for text in differing(output, own) if "before the last token" in text]
-    for response, mask, logprobs in zip(*(output[part] for part in ("response_ids", "loss_masks", "rollout_logprobs"))):
-        assert len(response) == len(mask) == len(logprobs) and mask[0] == mask[-1] == 1
-        assert not any(logprob for logprob, sampled in zip(logprobs, mask) if not sampled)
-
-
-@pytest.mark.xfail(reason="SkyRL encodes <tool_call> in a prompt as a token, and this project as text", strict=False)
-def test_its_episodes_are_those_of_this_project(played):
-    assert not differing(*played)
+    assert not differing(output, own)
 
 
 def test_its_trainer_accepts_the_command_of_the_guide():
