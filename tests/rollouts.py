@@ -113,8 +113,8 @@ class Scripted:
         said = turns[key[4]] if key[4] < len(turns) else []
         return np.array((said + [0] * n)[:n], np.float64)
 
-    def sample(self, logits, temperature, wanted):
-        _, logprobs = self.kept[1](logits, temperature, torch.full_like(wanted, 0.5))
+    def sample(self, logits, temperature, wanted, some_greedy=True):
+        _, logprobs = self.kept[1](logits, temperature, torch.full_like(wanted, 0.5), some_greedy)
         return wanted.long(), logprobs
 
     def __enter__(self):
