@@ -7,6 +7,7 @@ No two episodes of a task are equal. Both sides compute every token, draw one, a
 """
 
 import random, sys, tempfile, time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -78,7 +79,7 @@ class Step:
             )
             collected = time.perf_counter()
         for place, t in enumerate(t for group in groups for t in group):
-            t.outcome.reward = float(place % 2)  # so that every episode is learnt from
+            t.outcome = replace(t.outcome, reward=float(place % 2))  # so that every episode is learnt from
         metrics = self.learner.step(groups)
         return {"collect": collected - start, "learn": time.perf_counter() - collected, **metrics}
 
