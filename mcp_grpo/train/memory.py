@@ -228,12 +228,14 @@ _FEW = 2  # layers of the smaller model that is traced
 
 def _equal_layers(model: nn.Module) -> nn.ModuleList:  # empty if they differ
     "Return the layers of a model if all of them have the same class, weights and kind of attention."
+    if len(set(getattr(model.config.get_text_config(), "layer_types", None) or [""])) > 1:
+        return nn.ModuleList()  # such as a window in every second layer
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList)]
     layers = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=nn.ModuleList())
 
     def kind(layer: nn.Module) -> tuple:
         shapes = tuple((name, p.shape, p.requires_grad) for name, p in layer.named_parameters())
-        return type(layer), getattr(layer, "attention_type", None), shapes
+        return type(layer), shapes
 
     return layers if len({kind(layer) for layer in layers}) == 1 else nn.ModuleList()
 
@@ -310,5 +312,8 @@ def predict_memory(
     sampled = dtype if asked == "model" else getattr(torch, asked)
     copies = cfg.rollout.engine == "hf" and (sampled != dtype and plan.quantization == "none" or plan.processes > 0)
     copy = policy.count() * sampled.itemsize if copies else 0
-    sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
+    try:
+        sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
+    except (AttributeError, RuntimeError) as error:  # no attention, or other heads in each layer
+        raise ConfigError(f"The memory that sampling takes cannot be computed for this model ({error}).") from error
     return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update, plan.device != "cpu")
