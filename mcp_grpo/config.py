@@ -294,6 +294,15 @@ class WarmStart(Section):
         "",
         description="a .jsonl file of recorded conversations to learn from, see `rollout.messages`; empty: none",
     )
+    rehearsal: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description=(
+            "share of the model's own answers to plain requests among the demonstrations, so that it still answers "
+            "what needs no tool; null: 0 for the packaged model, 0.2 for any other"
+        ),
+    )
 
 
 class OptimizerChoice(Section):
@@ -578,6 +587,8 @@ def resolve_learning_rates(
         train.lr = _USUAL_LR[tiny, cfg.model.weights]
     if not train.warmstart.lr and not tiny:
         train.warmstart.lr = 10 * train.lr
+    if train.warmstart.rehearsal is None:
+        train.warmstart.rehearsal = 0.0 if tiny else 0.2
     return cfg
 
 # %% ../nbs/00_core/03_config.ipynb #a01e209c

@@ -216,7 +216,7 @@ class Run:
             self.evaluate()
         log, tasks, began = self.log, self.tasks["train"], time.perf_counter()
         if not (self.resumed and load_warm_start(self.cfg, self.policy, self.folder)):
-            found = warm_start(self.cfg, self.policy, self.pool, self.chat, tasks, self.folder, log.line)
+            found = warm_start(self.cfg, self.policy, self.pool, self.chat, tasks, self.folder, log.line, self.engine)
             log.line(str(found))
         publish_to(self.engine, self.policy, self.chat, tasks)
         self.warm_seconds = time.perf_counter() - began

@@ -301,9 +301,19 @@ class Policy:
                 f"(first difference: {different[0]}); load weights of the same model and adapter."
             )
 
-    def weight_fingerprint(self) -> list[Tensor]:
+    def weight_fingerprint(self) -> Tensor:
         "Copy the first 64 numbers of every trained weight, enough to see whether an update changed it."
-        return [part.detach().flatten()[:64].clone() for part in self.parts().values()]
+        parts = [part.detach().flatten()[:64] for part in self.parts().values()]
+        return torch.cat(parts) if parts else torch.empty(0)
+
+    def changed_weights(
+        self,
+        before: Tensor,  # an earlier fingerprint
+    ) -> list[bool]:  # for every trained weight
+        "Return which weights differ from a fingerprint; waits for the device once."
+        changed = (before != self.weight_fingerprint()).cpu()
+        lengths = [min(part.numel(), 64) for part in self.parts().values()]
+        return [bool(part.any()) for part in changed.split(lengths)] if lengths else []
 
     def add_value_head(self):
         """Add a linear layer that estimates a value from a hidden state and is 0 at first. It is trained, but never

@@ -6,7 +6,9 @@
 __all__ = ['LAYOUT', 'PrefixTree', 'pack_tree', 'unsupported_tree', 'tree_hidden']
 
 # %% ../../nbs/06_model/05_tree.ipynb #f5135953
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import groupby
 from os.path import commonprefix
@@ -14,8 +16,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch._subclasses.fake_tensor import is_fake
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from .attention import Window, attention_layout, unsupported_attention, plain_call, register_layout
@@ -358,7 +361,7 @@ def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropo
 register_layout("mcp_grpo_tree", _tree_forward)
 
 # %% ../../nbs/06_model/05_tree.ipynb #70fca4c7
-LAYOUT = "mcp_grpo_tree"  # or mcp_grpo_tree_flex
+LAYOUT = ""  # mcp_grpo_tree or mcp_grpo_tree_flex; empty: chosen by the device
 
 
 @cache
@@ -366,20 +369,45 @@ def _flex(device: str):
     return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
 
 
+def _attend_flex(
+    q: Tensor, k: Tensor, v: Tensor, tree: PrefixTree, scale: float | None, window: Window | None
+) -> Tensor:  # [1, heads, tokens, dim]
+    "Compute the attention of a tree by FlexAttention."
+    mask, groups = tree.block_mask(window), q.shape[1] > k.shape[1]
+    return _flex(q.device.type)(q, k, v, block_mask=mask, scale=scale, enable_gqa=groups)
+
+
+@cache
+def _flex_runs(device: str, dtype: torch.dtype, heads: int, kv: int, dim: int) -> bool:
+    "Compile FlexAttention for such heads, forward and backward; if that fails, warn and return False."
+    tree = PrefixTree([[0] * 257, [0] * 129 + [1] * 128], [[0] + [1] * 256] * 2, device)
+
+    def forward_and_backward():
+        shapes = [(1, h, tree.ids.shape[1], dim) for h in (heads, kv, kv)]
+        given = [torch.ones(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
+        torch.autograd.grad(_attend_flex(*given, tree, None, None).sum(), given)
+
+    try:
+        with ThreadPoolExecutor(1) as thread:  # the hooks of gradient checkpointing and autocast are those of a thread
+            thread.submit(forward_and_backward).result()
+    except Exception as error:  # of one of several compilers
+        why = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        warnings.warn(f"Attention is computed in chunks, since FlexAttention cannot be compiled: {why}", stacklevel=2)
+        return False
+    return True
+
+
 def _flex_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
-    "Compute attention for transformers by FlexAttention, on `[1, heads, tokens, dim]`."
-    plain_call(module, attention_mask, dropout, kwargs)
-    device, groups = query.device.type, query.shape[1] > key.shape[1]
+    "Compute attention for transformers by FlexAttention if it runs, on `[1, heads, tokens, dim]`."
+    device = query.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
-    out = _flex(device)(
-        query.to(dtype),
-        key.to(dtype),
-        value.to(dtype),
-        block_mask=prefix_tree.block_mask(attention_mask),
-        scale=scaling,
-        enable_gqa=groups,
-    )
-    return out.transpose(1, 2), None
+    if is_fake(query) or not _flex_runs(device, dtype, query.shape[1], key.shape[1], query.shape[3]):
+        return _tree_forward(
+            module, query, key, value, attention_mask, scaling, dropout, prefix_tree=prefix_tree, **kwargs
+        )
+    plain_call(module, attention_mask, dropout, kwargs)
+    q, k, v = (x.to(dtype) for x in (query, key, value))
+    return _attend_flex(q, k, v, prefix_tree, scaling, attention_mask).transpose(1, 2), None
 
 
 register_layout("mcp_grpo_tree_flex", _flex_forward)
@@ -401,6 +429,7 @@ def tree_hidden(
     tree: PrefixTree,  # the tokens to run through it
 ) -> Tensor:  # [targets, hidden] the states that predict `tree.targets`
     "Run a tree through the backbone."
-    with attention_layout(causal, LAYOUT):
+    layout = LAYOUT or ("mcp_grpo_tree_flex" if tree.ids.device.type == "cuda" else "mcp_grpo_tree")
+    with attention_layout(causal, layout):
         out = backbone(causal)(input_ids=tree.ids, position_ids=tree.position_ids, use_cache=False, prefix_tree=tree)
     return F.embedding(tree.reads, out.last_hidden_state[0])

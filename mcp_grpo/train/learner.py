@@ -324,8 +324,7 @@ class Learner:
                 self.run_pass.score_old(batches)
             passes = self.run_passes(updates)
         self.learnt = sum(self.world.gather(learnt_tokens(batches)), [])
-        changed = [(a != b).any() for a, b in zip(before, self.policy.weight_fingerprint())]
-        moved = sum(self.world.gather(torch.stack(changed).tolist() if changed else []), [])
+        moved = sum(self.world.gather(self.policy.changed_weights(before)), [])
         counts = self.world.gather(count_tokens(batches))
         counts = {name: sum(count[name] for count in counts) for name in counts[0]}
         return step_metrics(groups, rate, moved, passes, counts)

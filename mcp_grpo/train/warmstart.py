@@ -11,15 +11,15 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from ..aio import run_sync
-from ..client.pool import Pool
-from ..config import Config, ConfigError, TrainConfig, find_path
+from ..client.pool import Pool, together
+from ..config import Config, ConfigError, TrainConfig, asset, find_path
 from ..errors import UserError
 from ..files import writing
 from ..env.action import Action
@@ -245,6 +245,7 @@ class WarmStart:
     failed: dict[str, dict[str, int]]  # reason -> family -> demonstrations without success
     tokens: int  # number of tokens of the policy's turns in these episodes
     loss: tuple[float, float]  # nats per token, of the first and the last step
+    rehearsed: int = 0  # number of the policy's own answers to plain requests
 
     def __str__(self) -> str:
         lost = (
@@ -252,9 +253,10 @@ class WarmStart:
             f"({', '.join(f'{family}: {n}' for family, n in families.items())})"
             for why, families in self.failed.items()
         )
+        own = f" and {self.rehearsed} own answers to plain requests" if self.rehearsed else ""
         return (
             f"warm start: {self.steps} supervised steps on {self.episodes} demonstrations ({self.tokens} tokens "
-            f"written), {self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token" + "".join(lost)
+            f"written){own}, {self.loss[0]:.3f} -> {self.loss[1]:.3f} nats per token" + "".join(lost)
         )
 
 
@@ -292,6 +294,40 @@ def _under_other_names(
                 yield again
 
 
+async def _own_answers(
+    engine: Engine,  # samples from the policy
+    tasks: list[Task],  # complete, at least one; each request is shown with the tools of one of them
+    pool: Pool,  # open, with the tasks' servers
+    chat: Chat,  # the policy's
+    cfg: Config,
+) -> list[Row]:
+    "Sample an answer to each of the packaged plain requests, and make rows of those without a call."
+    requests, rng = asset("plain.txt").read_text().splitlines(), random.Random(f"rehearsal/{cfg.seed}")
+    sampling = Sampling(1.0, cfg.rollout.max_new_tokens, tuple(chat.end_ids))
+
+    beside = [rng.choice(tasks) for _ in requests]
+
+    async def answer(number: int) -> Trajectory | None:
+        message = {"role": "user", "content": requests[number]}
+        asked = replace(beside[number], prompt=[*beside[number].prompt[:-1], message])
+        prompt, key = await opening_ids(asked, pool, chat), ("rehearsal", 0, str(number), 0)
+        turn = await engine.generate(prompt, sampling, (*key, 0))
+        await engine.release(key)
+        if chat.parse(turn.ids, truncated=turn.finish_reason == "length").answer is None:
+            return None
+        outcome = Outcome(0.0, {}, True, "answer", [], None)
+        trajectory = Trajectory.begin(prompt, task_id=f"rehearsal/{number}", key=key, outcome=outcome)
+        trajectory.append_sampled(turn.ids, turn.logprobs)
+        return trajectory
+
+    engine.expect(len(requests))
+    try:
+        answers = await together(answer, range(len(requests)))
+    finally:
+        engine.expect(-len(requests))
+    return _supervised_rows([answer for answer in answers if answer is not None])
+
+
 @explain_oom("the warm start")
 def warm_start(
     cfg: Config,
@@ -301,8 +337,9 @@ def warm_start(
     tasks: list[Task],  # complete; to learn from
     folder: str | Path,  # of the run; the new weights are saved there
     say: Callable[[str], None] = print,  # receives about ten lines of progress
+    engine: Engine | None = None,  # samples from the policy; None: no answers of its own are rehearsed
 ) -> WarmStart:
-    "Train a policy on demonstrations."
+    "Train a policy on demonstrations, and on its own answers to plain requests."
     wanted = [task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0]
     scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted)
     pairs = [(task, script) for task in wanted for script in scripts.get(task.task_id, ())]
@@ -323,8 +360,13 @@ def warm_start(
             list(again), pool, chat, cfg.rollout.max_tokens, max_new_tokens=cfg.rollout.max_new_tokens
         )
     rows, losses = _supervised_rows(episodes), []
+    plain, share = [], cfg.train.warmstart.rehearsal or 0.0
+    if engine is not None and share and rows:
+        plain = run_sync(_own_answers, engine, known, pool, chat, cfg)
+    # each answer is repeated until they have their share
+    rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
     every = max(1, cfg.train.warmstart.steps // 10)
-    for loss in warm_up(policy, rows, cfg.train, cfg.seed):
+    for loss in warm_up(policy, rows + rehearsed, cfg.train, cfg.seed):
         if not math.isfinite(loss):
             raise UserError(
                 "The loss of the warm start is not finite: lower train.warmstart.lr, or set train.autocast to none."
@@ -345,7 +387,8 @@ def warm_start(
         if not episode.outcome.success:
             of_family = failed.setdefault(_why_failed(episode.outcome), Counter())
             of_family[episode.family] += 1
-    return WarmStart(len(losses), len(rows), failed, sum(row.tokens for row in rows), (losses[0], losses[-1]))
+    tokens, ends = sum(row.tokens for row in rows), (losses[0], losses[-1])
+    return WarmStart(len(losses), len(rows), failed, tokens, ends, len(plain))
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #11fc3a76
 _ENOUGH = 16  # groups without spread after which a run is stopped
