@@ -294,7 +294,7 @@ class WarmStart(Section):
         "",
         description="a .jsonl file of recorded conversations to learn from, see `rollout.messages`; empty: none",
     )
-    rehearsal: float | None = Field(
+    rehearsal: Annotated[float | None, _NULL] = Field(
         None,
         ge=0,
         lt=1,
@@ -587,8 +587,6 @@ def resolve_learning_rates(
         train.lr = _USUAL_LR[tiny, cfg.model.weights]
     if not train.warmstart.lr and not tiny:
         train.warmstart.lr = 10 * train.lr
-    if train.warmstart.rehearsal is None:
-        train.warmstart.rehearsal = 0.0 if tiny else 0.2
     return cfg
 
 # %% ../nbs/00_core/03_config.ipynb #a01e209c

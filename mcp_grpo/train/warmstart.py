@@ -19,7 +19,7 @@ from transformers import AutoConfig
 
 from ..aio import run_sync
 from ..client.pool import Pool, together
-from ..config import Config, ConfigError, TrainConfig, asset, find_path
+from ..config import Config, ConfigError, TrainConfig, asset, find_path, is_tiny
 from ..errors import UserError
 from ..files import writing
 from ..env.action import Action
@@ -360,7 +360,9 @@ def warm_start(
             list(again), pool, chat, cfg.rollout.max_tokens, max_new_tokens=cfg.rollout.max_new_tokens
         )
     rows, losses = _supervised_rows(episodes), []
-    plain, share = [], cfg.train.warmstart.rehearsal or 0.0
+    plain, share = [], cfg.train.warmstart.rehearsal
+    if share is None:
+        share = 0.0 if is_tiny(cfg.model.name) else 0.2
     if engine is not None and share and rows:
         plain = run_sync(_own_answers, engine, known, pool, chat, cfg)
     # each answer is repeated until they have their share
