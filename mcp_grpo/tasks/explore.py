@@ -27,6 +27,7 @@ from ..config import ConfigError, nearest
 from ..files import check_writable, replace_file, writing
 from ..env.episode import cut_result
 from ..env.offer import offered
+from ..env.preflight import solved
 from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
@@ -117,7 +118,9 @@ class Prover:
             truth["success"] = {"kind": "unknown"}
         else:
             success = {"kind": "answer", "values": list(question.values), "evidence": True}
-            facts = {f"value {i}": value for i, value in enumerate(question.values, 1)}
+            facts = {
+                f"value {i}": value for i, value in enumerate(question.values, 1) if value not in question.stated
+            }  # a result need not repeat which of two things was asked about
             truth["success"] = success | ({"any_order": True} if question.any_order else {})
             truth["final_reference"] = {
                 "answer_text": question.answer,
@@ -202,7 +205,7 @@ class Prover:
         outcome = await play("oracle", task, self.pool)
         if any(not event.ok for event in outcome.events):
             return "one of its calls failed when it was executed again"
-        if outcome.reward != 1:
+        if not solved(task, outcome):
             return "its own calls and answer were not scored as a success"
         if change and (await play("null", task, self.pool)).success:
             return "a policy that does nothing solves it"

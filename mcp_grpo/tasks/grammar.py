@@ -1339,6 +1339,15 @@ def _is_file(thing: Thing) -> bool:
     return thing.noun.rpartition(" ")[2] in ("file", "document")
 
 
+def _stated_by_name(phrase: Phrase) -> bool:
+    "Return whether the one value that a question states names the thing itself, and not its owner."
+    if len(phrase.stated) != 1:
+        return False
+    reader, name = phrase.reader, phrase.stated[0].casefold()
+    own = reader.items is None and reader.key is not None and reader.key[1].thing == reader.gives
+    return own or name in (str(value).casefold() for value in phrase.record.values())
+
+
 def _of_numbers(phrase: Phrase) -> bool:
     "Return whether a phrase names nothing but numbers to compute with."
     return bool(phrase.stated) and all(re.fullmatch(r"-?\d+(?:\.\d+)?", value) for value in phrase.stated)
@@ -1702,8 +1711,9 @@ class Grammar:
                 field.kind in ("number", "date")
                 and a != b
                 and type(a) is type(b)
-                and len(x.stated) == len(y.stated) == 1
                 and len(x.steps) == len(y.steps) == 1
+                and _stated_by_name(x)
+                and _stated_by_name(y)
             ):
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
