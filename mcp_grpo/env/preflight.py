@@ -19,9 +19,10 @@ from ..aio import run_sync
 from ..client.pool import Pool, together
 from ..client.spec import nearest_server
 from ..client.stdio import missing_variables
-from ..config import Config, ConfigError, nearest
+from ..config import Config, ConfigError, RewardConfig, nearest
 from .episode import Episode, Outcome, play_turns
 from .answers import readable, shows
+from .reward import open_terms
 from .state import ToolEvent
 from .scripted import POLICIES, Script, oracle_turns, play_all_sync
 from ..task import Task, TaskError
@@ -348,5 +349,6 @@ def preflight(
     _check_tasks(served, heldout_tasks, cfg.data.heldout)
     _check_held_out(cfg, train_tasks, heldout_tasks)
     heldout = name_heldout_sets(heldout_tasks, cfg.data.heldout)
+    open_terms(RewardConfig())  # the packaged ones; a run's own terms are opened after these checks
     played = _play_some(pool, train_tasks, cfg.data.train) + _play_some(pool, heldout_tasks, cfg.data.heldout)
     return PreflightReport({server: list(tools) for server, tools in served.items()}, pool.digests(), played, heldout)

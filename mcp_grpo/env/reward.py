@@ -9,6 +9,7 @@ __all__ = ['GROUP_TERMS', 'matched', 'succeeded', 'term', 'group_term', 'open_te
 import importlib
 import importlib.util
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -291,20 +292,35 @@ def group_term(weight: float, low: float = 0.0, high: float = 1.0) -> Callable:
     return register
 
 
+_OWN: list[tuple[dict, str, Term | None]] = []  # registry and name of each imported term, and the term it replaced
+
+
 def open_terms(cfg: RewardConfig) -> None:
-    "Import the user's own terms, and check the names in `reward.weights`. Raises `ConfigError`."
+    """Import the user's own terms instead of those of an earlier run, and check the names in `reward.weights`. Raises
+    `ConfigError`."""
+    while _OWN:
+        registry, name, replaced = _OWN.pop()
+        registry.pop(name)
+        if replaced:
+            registry[name] = replaced
+    before = [(registry, dict(registry)) for registry in (_TERMS, GROUP_TERMS)]
     try:
         if cfg.module.endswith(".py"):
             found = importlib.util.spec_from_file_location(
                 "mcp_grpo_own_terms", find_path(cfg.module, "module of reward terms")
             )
             found.loader.exec_module(importlib.util.module_from_spec(found))
+        elif cfg.module in sys.modules:
+            importlib.reload(sys.modules[cfg.module])
         elif cfg.module:
             importlib.import_module(cfg.module)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"reward.module: {cfg.module} cannot be imported: {type(error).__name__}: {error}") from None
+    finally:
+        for registry, old in before:
+            _OWN.extend((registry, name, old.get(name)) for name in registry if registry[name] is not old.get(name))
     try:
         _check_weights(cfg.weights)
     except ValueError as error:

@@ -294,6 +294,10 @@ def _under_other_names(
                 yield again
 
 
+def _plain_requests() -> list[str]:
+    return asset("plain.txt").read_text(encoding="utf-8").splitlines()
+
+
 async def _own_answers(
     engine: Engine,  # samples from the policy
     tasks: list[Task],  # complete, at least one; each request is shown with the tools of one of them
@@ -302,9 +306,8 @@ async def _own_answers(
     cfg: Config,
 ) -> list[Row]:
     "Sample an answer to each of the packaged plain requests, and make rows of those without a call."
-    requests, rng = asset("plain.txt").read_text().splitlines(), random.Random(f"rehearsal/{cfg.seed}")
+    requests, rng = _plain_requests(), random.Random(f"rehearsal/{cfg.seed}")
     sampling = Sampling(1.0, cfg.rollout.max_new_tokens, tuple(chat.end_ids))
-
     beside = [rng.choice(tasks) for _ in requests]
 
     async def answer(number: int) -> Trajectory | None:
@@ -364,6 +367,7 @@ def warm_start(
     if share is None:
         share = 0.0 if is_tiny(cfg.model.name) else 0.2
     if engine is not None and share and rows:
+        say(f"warm start: the model answers {len(_plain_requests())} plain requests, to rehearse its own answers")
         plain = run_sync(_own_answers, engine, known, pool, chat, cfg)
     # each answer is repeated until they have their share
     rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
