@@ -21,7 +21,7 @@ from .model.policy import Machine, Plan, Policy, PolicyError, adapt, loading, op
 from .rollout.engine import find_engine
 from .train.advantage import ADVANTAGES, BY_EPISODE
 from .train.loss import LOSSES, advantage_kind, find_loss
-from .train.memory import Memory, in_words, predict_memory
+from .train.memory import Memory, in_words, predict_memory, return_freed_memory
 from .train.optim import make_optimizer, schedule_factor
 from .train.tinker import tinker_reason
 
@@ -289,8 +289,9 @@ def settle_memory(
     plan: Plan,  # of the run
     machine: Machine | None = None,  # None: this one
 ) -> str:  # why settings were changed; empty if the run fits as it is
-    """Change settings that only make a run slower until it fits into the memory, before its weights are read. Raises
-    `PolicyError`, with further settings, if these are not enough. Predict nothing for the packaged model or for a run
+    """Change settings that only make a run slower until it fits into the memory, before its weights are read; where
+    memory is short, freed memory is returned to the system. Raises `PolicyError`, with further settings, if these are
+    not enough. Predict nothing for the packaged model or for a run
     of several processes."""
     machine = machine or Machine.here()
     if cfg.model.name == "tiny" or not machine.memory or plan.device != machine.device() or plan.processes:
@@ -303,4 +304,10 @@ def settle_memory(
     if reason and not (settings and settings.keys() <= ONLY_SLOWER):
         raise PolicyError(f"{reason[0].upper()}{reason[1:]}.")
     _change(cfg, settings)
+    if settings:
+        needed = predict_memory(cfg, plan_run(cfg, machine), machine)
+    # freed memory that the C library may keep: measured with SmolLM2
+    kept = needed.update * (6 if cfg.train.gradient_checkpointing else 1)
+    if plan.device == "cpu" and needed.peak + kept > machine.usable:
+        return_freed_memory()
     return reason and f"{reason} (these settings are used)"

@@ -51,6 +51,7 @@ _RANGES: dict[str, Range] = {
     "sampler_gap_max": _range("sampler_gap_max", 3, 0),  # exactly 0: these are not the sampler's own logprobs
     "ratio_max": _range("ratio_max", 2, 3),
     "kl": _range("kl", 2, 3),
+    "without_answer": Range(0.0, 0.4, 2, 0),  # share of episodes without an answer, minus the lowest share so far
     "entropy": Range(0.1, math.inf, 3, 0),  # as a share of the highest entropy so far; judged only while episodes fail
 }
 
@@ -138,6 +139,7 @@ class Health:
         self.cfg, self.enough = cfg, enough
         self.outside = Counter()  # number -> steps in a row outside its range
         self.entropy = 0.0  # the highest so far
+        self.without_answer = 1.0  # the lowest share of episodes so far
         self.agreed = False  # whether sampler and learner agreed in some step
         self.families = deque(maxlen=window)  # of each step: family -> [episodes, successes]
 
@@ -161,6 +163,7 @@ class Health:
                 self.ratio(metrics),
                 self.kl(metrics),
                 self.entropy_left(metrics),
+                self.answers(valid),
                 *self.failing_families(valid),
             ]
         return [verdict for verdict in found if verdict]
@@ -294,6 +297,20 @@ class Health:
         solved = metrics["success"] is not None and metrics["success"] > 0.9
         left = 1.0 if solved else now / max(self.entropy, 1e-9)
         return self.judge("entropy", left, Verdict("entropy_collapse", "no_exploration", text))
+
+    def answers(self, valid: list[Trajectory]) -> Verdict | None:
+        "Judge whether the policy, which answered before, now uses up its turns or writes what cannot be parsed."
+        ends = Counter(t.outcome.end for t in valid if t.outcome.end != "answer")
+        share, often = ends.total() / len(valid), ends.most_common(1)[0][0] if ends else ""
+        self.without_answer = min(self.without_answer, share)
+        text = (
+            f"{ends.total()} of {len(valid)} episodes end without an answer (most often: {often}), in an earlier step "
+            f"{self.without_answer:.0%}: the policy loses what it could do; lower train.lr, or let an episode without "
+            "an answer cost something (reward.weights.unanswered)."
+        )
+        return self.judge(
+            "without_answer", share - self.without_answer, Verdict("answers_lost", "update_too_large", text)
+        )
 
     def failing_families(self, valid: list[Trajectory]) -> list[Verdict]:
         "Return a verdict for each family that never succeeded in the last steps while another family succeeded."
