@@ -8,6 +8,7 @@ they get to them.
 
 import json, sys, time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -165,6 +166,21 @@ class Script(LogitsProcessor):
             self.unknown += not known
             self.rows.append(known.pop(0) if known else [])
 
+    @contextmanager
+    def spoken_by(self, model):
+        "Inside, `generate` of a model says the recorded turns."
+        generate = model.generate
+
+        def scripted(**given):
+            self.begin(given["input_ids"], given["attention_mask"])
+            return generate(**given, logits_processor=[self])
+
+        model.generate = scripted
+        try:
+            yield
+        finally:
+            model.generate = generate
+
     def __call__(self, ids, scores):
         at = ids.shape[1] - self.start
         wanted = torch.tensor([row[at] if at < len(row) else self.end_id for row in self.rows])[:, None]
@@ -182,6 +198,8 @@ class TRL:
     recorded: Recorded
     seconds: float
     folder: str
+    settings: dict = field(default_factory=dict)  # of `GRPOConfig`
+    trainer_settings: dict = field(default_factory=dict)  # of `GRPOTrainer`, such as an adapter
     sampled: int = field(default=0)  # tokens of the last collection
     unknown: int = field(default=0)  # turns of the last collection for which there was no recorded one
 
@@ -240,22 +258,26 @@ class TRL:
             for _ in range(self.recorded.samples)
         ]
         args = trl.GRPOConfig(
-            output_dir=self.folder,
-            per_device_train_batch_size=len(self.rows),
-            num_generations=max(self.recorded.samples, 2),
-            max_completion_length=512,
-            temperature=1.0,
-            report_to=[],
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
+            **{
+                "output_dir": self.folder,
+                "per_device_train_batch_size": len(self.rows),
+                "num_generations": max(self.recorded.samples, 2),
+                "max_completion_length": 512,
+                "temperature": 1.0,
+                "report_to": [],
+                "use_cpu": True,
+                "bf16": False,
+                "gradient_checkpointing": False,
+            }
+            | self.settings
         )
         self.trainer = trl.GRPOTrainer(
             model=copy.deepcopy(self.recorded.policy.model),
             args=args,
-            train_dataset=Dataset.from_list(self.rows),
+            train_dataset=Dataset.from_list(self.rows[:: self.recorded.samples]),  # the trainer repeats each
             processing_class=tokenizer,
             environment_factory=self.environment(),
+            **self.trainer_settings,
         )
         self.trainer.model.train()
         self.trainer.current_gradient_accumulation_steps = 1
@@ -264,11 +286,7 @@ class TRL:
     def play(self) -> float:
         "One collection; its seconds."
         script, trainer = Script(self.recorded, self.end_id), self.trainer
-        generate, collect, seconds = trainer.model.generate, trainer._generate, []
-
-        def scripted(**given):
-            script.begin(given["input_ids"], given["attention_mask"])
-            return generate(**given, logits_processor=[script])
+        collect, seconds = trainer._generate, []
 
         def timed(prompts):
             start = time.perf_counter()
@@ -281,12 +299,13 @@ class TRL:
             )
             raise Played
 
-        trainer.model.generate, trainer._generate = scripted, timed
+        trainer._generate = timed
         try:
-            trainer._generate_and_score_completions([dict(row) for row in self.rows])
+            with script.spoken_by(trainer.model):
+                trainer._generate_and_score_completions([dict(row) for row in self.rows])
         except Played:
             pass
         finally:
-            trainer.model.generate, trainer._generate = generate, collect
+            trainer._generate = collect
         self.unknown = script.unknown
         return seconds[0]
