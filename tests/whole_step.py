@@ -43,13 +43,10 @@ def some_tasks(pool: Pool, n: int) -> list[Task]:
     return random.Random(0).sample(whole, min(n, len(whole)))
 
 
-def written(tasks: list[Task]) -> dict[str, list[list]]:
-    "The turns of every sample of each task."
-    firsts = [oracle_turns(task)[0] for task in tasks]
-    return {
-        task.task_id: [[firsts[(i + 1 + sample) % len(tasks)], *oracle_turns(task)] for sample in range(SAMPLES)]
-        for i, task in enumerate(tasks)
-    }
+def written(tasks: list[Task], others: list[Task]) -> dict[str, list[list]]:
+    "The turns of every sample of each task; it begins with a call that one of the other tasks needs."
+    firsts = [oracle_turns(task)[0] for task in others]
+    return {task.task_id: [[first, *oracle_turns(task)] for first in firsts] for task in tasks}
 
 
 class Step:
@@ -64,8 +61,9 @@ class Step:
         self.chat = Chat(self.policy.tokenizer, tools_as="compact")
         self.sampling = Sampling(1.0, 64, stop_ids=self.chat.end_ids)
         with Pool(self.specs) as pool:
-            tasks = some_tasks(pool, n)
-            scribe = Scribe(written(tasks), self.chat)
+            drawn = some_tasks(pool, n + SAMPLES)
+            tasks, others = drawn[:n], drawn[n:]
+            scribe = Scribe(written(tasks, others), self.chat)
             groups = collect_sync(tasks, scribe, pool, self.chat, self.sampling, samples=SAMPLES, max_tokens=ROOM)
         self.recorded = Recorded(self.policy, tasks, groups)
         self.recorded.chat = self.chat
