@@ -291,8 +291,7 @@ def settle_memory(
 ) -> str:  # why settings were changed; empty if the run fits as it is
     """Change settings that only make a run slower until it fits into the memory, before its weights are read; where
     memory is short, freed memory is returned to the system. Raises `PolicyError`, with further settings, if these are
-    not enough. Predict nothing for the packaged model or for a run
-    of several processes."""
+    not enough. Predict nothing for the packaged model or for a run of several processes."""
     machine = machine or Machine.here()
     if cfg.model.name == "tiny" or not machine.memory or plan.device != machine.device() or plan.processes:
         return ""
