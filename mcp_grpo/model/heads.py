@@ -71,7 +71,8 @@ class Head:
         temperature: float = 1.0,  # > 0
     ) -> Tensor:  # [n, vocab]
         "Compute the gradient with respect to the sum of product and bias, before factor and cap."
-        gradient = gradient / temperature
+        if temperature != 1:
+            gradient = gradient / temperature
         if self.softcap is not None:
             gradient = gradient * (1 - (logits * (temperature / self.softcap)) ** 2)
         return gradient if self.scale == 1 else gradient * self.scale

@@ -26,30 +26,40 @@ def _for_products(
     return head.to(torch.promote_types(dtype, torch.float32) if head.weight.device.type == "cpu" else dtype)
 
 
+def _logits(
+    head: Head,
+    hidden: Tensor,  # [n, hidden]
+    temperature: float,  # > 0
+) -> Tensor:  # [n, vocab]
+    "Compute the logits of a chunk at a temperature."
+    logits = head.logits(hidden)
+    return logits if temperature == 1 else logits / temperature
+
+
 def _reduce(
-    logits: Tensor,  # [n, vocab]
+    logq: Tensor,  # [n, vocab] logprobs
     tokens: Tensor,  # [n] int64
 ) -> tuple[Tensor, Tensor]:  # [n] logprob of the token, [n] entropy in nats
-    "Reduce the logits of a chunk to logprobs and entropies."
-    logq = logits.log_softmax(-1)
+    "Reduce the logprobs of a chunk to those of its tokens, and to entropies."
     return logq.gather(-1, tokens[:, None])[:, 0], -(logq.exp() * logq).sum(-1)
 
 # %% ../../nbs/06_model/04_logprob.ipynb #d28c4a61
 def _grad_logits(
-    logits: Tensor,  # [n, vocab]
+    logq: Tensor,  # [n, vocab] logprobs
     tokens: Tensor,  # [n]
     g_logp: Tensor | None,  # [n] gradient of the logprobs
     g_entropy: Tensor | None,  # [n] gradient of the entropies
 ) -> Tensor:  # [n, vocab]
     "Compute the gradient with respect to the logits of a chunk."
-    logq = logits.log_softmax(-1)
     p = logq.exp()
-    out = torch.zeros_like(p)
-    if g_entropy is not None:
+    if g_entropy is None:
+        out = p.zero_() if g_logp is None else p.mul_(-g_logp[:, None])
+    else:
         entropy = -(p * logq).sum(-1, keepdim=True)
-        out -= p * (logq + entropy) * g_entropy[:, None]
+        out = (logq + entropy).mul_(p).mul_(-g_entropy[:, None])
+        if g_logp is not None:
+            out -= p.mul_(g_logp[:, None])
     if g_logp is not None:
-        out -= p * g_logp[:, None]
         out.scatter_add_(-1, tokens[:, None], g_logp[:, None].to(out.dtype))
     return out
 
@@ -66,7 +76,8 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, tokens)
         with torch.autocast(device, enabled=False):
             head = _for_products(Head(weight, bias, scale, softcap), ctx.dtype)
-            parts = [_reduce(head.logits(h) / temperature, t) for h, t in zip(hidden.split(chunk), tokens.split(chunk))]
+            chunks = zip(hidden.split(chunk), tokens.split(chunk))
+            parts = [_reduce(_logits(head, h, temperature).log_softmax(-1), t) for h, t in chunks]
         return tuple(torch.cat(p) for p in zip(*parts))
 
     @staticmethod
@@ -80,9 +91,10 @@ class _TokenLogprobs(torch.autograd.Function):
         head, back = _for_products(Head(weight, bias, *ctx.after), ctx.dtype), weight.to(ctx.dtype)
         for i in range(0, len(tokens), ctx.chunk):
             at = slice(i, i + ctx.chunk)
-            logits = head.logits(hidden[at]) / ctx.temperature
+            logits = _logits(head, hidden[at], ctx.temperature)
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
-            g = head.backward(logits, _grad_logits(logits, tokens[at], *g), ctx.temperature).to(ctx.dtype)
+            g = head.backward(logits, _grad_logits(logits.log_softmax(-1), tokens[at], *g), ctx.temperature)
+            g = g.to(ctx.dtype)
             if g_hidden is not None:
                 g_hidden[at] = g @ back
             if g_weight is not None:
@@ -92,6 +104,38 @@ class _TokenLogprobs(torch.autograd.Function):
         grads = (None if g is None else g.to(weight.dtype) for g in (g_weight, g_bias))
         return g_hidden, *grads, None, None, None, None, None
 
+# %% ../../nbs/06_model/04_logprob.ipynb #a84c51d2
+class _FixedHead(torch.autograd.Function):
+    "Logprobs and entropies under a head that gets no gradient; the forward pass computes the derivatives too."
+
+    @staticmethod
+    def forward(ctx, hidden, head, tokens, temperature, chunk, entropy_gradient):
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        ctx.set_materialize_grads(False)
+        parts = []
+        with torch.autocast(device, enabled=False):
+            head, back = _for_products(head, dtype), head.weight.to(dtype)
+            for h, t in zip(hidden.split(chunk), tokens.split(chunk)):
+                logits = _logits(head, h, temperature)
+                logq = logits.log_softmax(-1)
+                ones = logq.new_ones(len(t))
+                wanted = [(ones, None), (None, ones)] if entropy_gradient else [(ones, None)]
+                derivatives = (head.backward(logits, _grad_logits(logq, t, *g), temperature) for g in wanted)
+                parts.append((*_reduce(logq, t), *(g.to(dtype) @ back for g in derivatives)))
+        logp, entropy, *derivatives = map(torch.cat, zip(*parts))
+        ctx.save_for_backward(*derivatives)  # [tokens, hidden] each
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropy)
+        return logp, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        pairs = zip(gradients, ctx.saved_tensors)
+        found = [derivative * g[:, None].to(derivative.dtype) for g, derivative in pairs if g is not None]
+        return sum(found[1:], found[0]) if found else None, None, None, None, None, None
+
 # %% ../../nbs/06_model/04_logprob.ipynb #2e0e182b
 def token_logprobs(
     hidden: Tensor,  # [n, hidden] states that predict the tokens
@@ -99,12 +143,19 @@ def token_logprobs(
     tokens: Tensor,  # [n] int64 tokens to score
     temperature: float = 1.0,  # > 0; temperature at which the tokens were sampled
     chunk: int = 0,  # tokens per chunk; 0: about 2 million logits per chunk
+    entropy_gradient: bool = True,  # whether the entropies carry a gradient, which costs one more product
 ) -> tuple[Tensor, Tensor]:  # [n] logprobs and [n] entropies in nats, at this temperature
     "Compute the logprobs of given tokens, and the entropy of the distribution that they were drawn from."
     if not len(tokens):
         return hidden.new_zeros(0), hidden.new_zeros(0)
     chunk = chunk or max(256, 2**21 // len(head.weight))
-    return _TokenLogprobs.apply(hidden, head.weight, head.bias, head.scale, head.softcap, tokens, temperature, chunk)
+    trained = head.weight.requires_grad or head.bias is not None and head.bias.requires_grad
+    if hidden.requires_grad and torch.is_grad_enabled() and not trained:
+        return _FixedHead.apply(hidden, head, tokens, temperature, chunk, entropy_gradient)
+    logp, entropy = _TokenLogprobs.apply(
+        hidden, head.weight, head.bias, head.scale, head.softcap, tokens, temperature, chunk
+    )
+    return logp, entropy if entropy_gradient else entropy.detach()
 
 # %% ../../nbs/06_model/04_logprob.ipynb #e45274cd
 _SHORT = 1024  # the longest row, in tokens, for which all scores are computed at once

@@ -12,12 +12,15 @@ import importlib.util
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Callable, Collection, Iterator, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, ConfigError, asset, is_tiny
@@ -108,9 +111,66 @@ def add_lora(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return get_peft_model(model, lora)
+            adapted = get_peft_model(model, lora)
         except ValueError as e:
             raise PolicyError(f"model.lora.targets: {str(e).splitlines()[0]}") from None
+    _sum_first(adapted)
+    return adapted
+
+# %% ../../nbs/06_model/01_policy.ipynb #5d20b188
+class _Product(torch.autograd.Function):
+    "Multiply by the sum of a fixed matrix and its adapter."
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, a, b, scale):
+        ctx.scale = scale
+        ctx.save_for_backward(x, weight, a, b)
+        return F.linear(x, torch.addmm(weight, b, a, alpha=scale), bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, weight, a, b = ctx.saved_tensors
+        flat, rows = x.flatten(0, -2), g.flatten(0, -2)  # [tokens, in] and [tokens, out]
+        g_x = None
+        if ctx.needs_input_grad[0]:
+            g_x = (rows @ torch.addmm(weight, b, a, alpha=ctx.scale)).view_as(x)
+        g_a, g_b = (rows @ b).T @ flat, rows.T @ (flat @ a.T)
+        return g_x, None, None, g_a.mul_(ctx.scale), g_b.mul_(ctx.scale), None
+
+
+@cache
+def _summed_linear() -> type[nn.Module]:
+    "Return peft's adapted linear layer, with one product where that is exact."
+    from peft.tuners.lora import Linear
+
+    class SummedLinear(Linear):
+        def forward(self, x, *args, **keywords):
+            weight, bias, names = self.base_layer.weight, self.base_layer.bias, self.active_adapters
+            plain = not (args or keywords or self.merged or self.disable_adapters or self.lora_variant)
+            if not plain or len(names) != 1 or names[0] not in self.lora_A:
+                return super().forward(x, *args, **keywords)
+            a, b = self.lora_A[names[0]].weight, self.lora_B[names[0]].weight
+            exact = x.dtype == weight.dtype == a.dtype and x.dtype in (torch.float32, torch.float64)
+            if not exact or torch.is_autocast_enabled(x.device.type) or hasattr(weight, "ds_id"):
+                return super().forward(x)
+            scale, (outputs, inputs) = self.scaling[names[0]], weight.shape
+            if torch.is_grad_enabled() or x.numel() * (inputs + outputs) > inputs * weight.numel():
+                return _Product.apply(x, weight, bias, a, b, scale)
+            flat = x.flatten(0, -2)
+            return F.linear(flat, weight, bias).addmm_(flat @ a.T, b.T, alpha=scale).view(*x.shape[:-1], outputs)
+
+    return SummedLinear
+
+
+def _sum_first(
+    model: nn.Module,  # a peft model; its layers are changed in place
+):
+    "Let adapted linear layers add the adapter to the base before they multiply."
+    summed = _summed_linear()
+    for part in model.modules():
+        if type(part) is summed.__base__ and type(part.base_layer) is nn.Linear:
+            part.__class__ = summed
 
 # %% ../../nbs/06_model/01_policy.ipynb #70de01e9
 def _multiplies_bfloat16(

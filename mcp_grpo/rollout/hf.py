@@ -19,6 +19,7 @@ from ..config import Config
 from ..model.attention import attention_layout, unsupported_attention
 from ..model.policy import Machine, Plan, PolicyError, Weights
 from .engine import Completion, EngineStats, Key, Sampling, noise
+from .packed import Packed
 from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix
 
 # %% ../../nbs/07_rollout/05_hf.ipynb #355bdcfd
@@ -359,6 +360,7 @@ class HFEngine:
         self.model, self.max_tokens, self.deterministic, self.chunk = model, max_tokens, deterministic, chunk
         self.max_slots = self.max_episodes = max_slots
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
+        self.packed = Packed(model)
         self.counters, self.version, self.expected = EngineStats(), 0, 0
         self.task: asyncio.Task | None = None  # runs the rounds
         self.changed = False  # asks the current round to end
@@ -413,22 +415,26 @@ class HFEngine:
 
     def expect(self, episodes: int):
         """Announce that `episodes` more episodes are running; a negative number means fewer. A deterministic engine
-        waits for all of them. When no episode is left, a GPU's memory is freed for the learner."""
+        waits for all of them. When no episode is left, memory is freed for the learner."""
         self.expected += episodes
-        if not self.expected and self.model.device.type != "cpu":
-            self.thread.submit(self.free_cache)
+        if not self.expected:
+            self.thread.submit(self.free_memory)
         self.notify()
 
     async def release_memory(self):
-        "Free the memory of keys and values, unless turns are expected; done when this returns. A CPU's memory is kept."
-        if self.model.device.type != "cpu":
-            await asyncio.get_running_loop().run_in_executor(self.thread, self.free_cache)
+        "Free memory as `free_memory` does; done when this returns."
+        await asyncio.get_running_loop().run_in_executor(self.thread, self.free_memory)
+
+    def free_memory(self):
+        """Unless turns are expected, free the memory of packed weights, and on a GPU that of keys and values, in the
+        worker thread; the next turn allocates it again."""
+        if not self.expected and not self.pending:
+            self.packed.clear()
+            if self.model.device.type != "cpu":
+                self.free_cache()
 
     def free_cache(self):
-        """Free the memory of keys and values while nothing is sampled, in the worker thread; the next turn allocates it
-        again."""
-        if self.expected or self.pending:
-            return
+        "Free the memory of keys and values, in the worker thread, while nothing is sampled."
         self.forget()
         self.scheduler.cache.clear()
 
@@ -493,7 +499,7 @@ class HFEngine:
     ) -> tuple[list[tuple[Request, Completion]], list[Request]]:
         "Run one round in the worker thread; return the turns that ended and the requests without a slot."
         start, scheduler, finished = time.perf_counter(), self.scheduler, []
-        with _sampling_mode(self.model):
+        with _sampling_mode(self.model), self.packed.used():
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
             scheduler.free(released)
             left = scheduler.admit([r for r in requests if not r.cancelled], self.version)

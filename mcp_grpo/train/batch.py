@@ -136,6 +136,7 @@ class MicroBatch:
         self,
         causal: nn.Module,  # a causal language model
         temperature: float,  # the sampler's
+        entropy_gradient: bool = True,  # whether the entropies carry a gradient
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         "Return logprobs, entropies and values of the sampled tokens; None in place of values without a value head."
         if self.tree is None:
@@ -144,7 +145,8 @@ class MicroBatch:
             hidden, targets = tree_hidden(causal, self.tree), self.tree.targets
         head = getattr(causal, "value_head", None)
         values = None if head is None else estimate_values(head, hidden)
-        return *token_logprobs(hidden, Head.of(causal), targets, temperature), values
+        logp, entropy = token_logprobs(hidden, Head.of(causal), targets, temperature, entropy_gradient=entropy_gradient)
+        return logp, entropy, values
 
     def by_row(
         self,

@@ -101,7 +101,7 @@ class Pass:
         "Compute a micro-batch's logprobs, entropies and values under a causal model, in the configured precision."
         again = self.cfg.gradient_checkpointing and torch.is_grad_enabled()
         with self.policy.autocast(self.cfg.autocast), recomputing(causal) if again else nullcontext():
-            return b.score(causal, self.temperature)
+            return b.score(causal, self.temperature, bool(self.cfg.entropy))
 
     def score_reference(self, batches: list[MicroBatch]):
         "Set the logprobs of all micro-batches under the reference."

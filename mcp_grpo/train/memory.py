@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..config import Config, ConfigError
 from ..model.policy import Machine, Plan, Policy, adapt, loading
 from ..rollout.hf import sampling_dtype
+from ..rollout.packed import packs
 from ..rollout.slots import KVCache, SlotTable, slots_within
 from .advantage import WITH_VALUES, Row
 from .batch import MicroBatch, divide
@@ -136,7 +137,8 @@ class Memory:
     copy: int  # weights in another precision, for the engine hf
     sampling: int  # the engine while it samples: the KV cache of hf, or the whole of vllm
     update: int  # gradients, activations and intermediate results at the peak of an update
-    lends: bool = True  # True: the engine frees its memory before an update; False, on a CPU: it keeps its memory
+    packed: int = 0  # packed copies of the matrices, which the engine hf drops before an update
+    lends: bool = True  # True: the engine frees its KV cache before an update; False, on a CPU: it keeps it
 
     @property
     def kept(self) -> int:
@@ -146,7 +148,8 @@ class Memory:
     @property
     def peak(self) -> int:
         "Return the bytes at the peak."
-        return self.kept + (max(self.sampling, self.update) if self.lends else self.sampling + self.update)
+        sampling = self.sampling + self.packed
+        return self.kept + max(sampling, self.update + (0 if self.lends else self.sampling))
 
     def __str__(self) -> str:
         parts = {
@@ -155,7 +158,7 @@ class Memory:
             "reference": self.reference,
             "copy for sampling": self.copy,
             "update": self.update,
-            "sampling": self.sampling,
+            "sampling": self.sampling + self.packed,
         }
         named = ", ".join(f"{name} {in_words(size)}" for name, size in parts.items() if size)
         return f"{in_words(self.peak)} ({named})"
@@ -318,7 +321,10 @@ def predict_memory(
         sampling = sampling_bytes(cfg, config.get_text_config(), sampled, machine, plan.device)
     except (AttributeError, RuntimeError) as error:  # no attention, or other heads in each layer
         raise ConfigError(f"The memory that sampling takes cannot be computed for this model ({error}).") from error
-    return Memory(weights // ranks, state // ranks, reference // ranks, copy, sampling, update, plan.device != "cpu")
+    kept = (weights // ranks, state // ranks, reference // ranks, copy)
+    here = cfg.rollout.engine == "hf" and plan.device == "cpu"
+    packed = policy.count() * sampled.itemsize if here and packs(policy.model, sampled) else 0
+    return Memory(*kept, sampling, update, packed, lends=plan.device != "cpu")
 
 # %% ../../nbs/08_train/11_memory.ipynb #3f1a0c02
 def return_freed_memory() -> None:

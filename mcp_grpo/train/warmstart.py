@@ -211,7 +211,8 @@ def warm_up(
     schedule = cfg.lr_schedule.model_copy(update={"warmup": warmup})
     peak = cfg.warmstart.lr or cfg.lr
     optimizer = open_optimizer(policy, cfg.model_copy(update={"steps": steps, "lr": peak, "lr_schedule": schedule}))
-    run, share = Pass(policy, optimizer, cfg), not unsupported_tree(policy.model)
+    run = Pass(policy, optimizer, cfg.model_copy(update={"entropy": 0.0}))  # the loss is of logprobs alone
+    share = not unsupported_tree(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: sampling has no dropout either
     for step in range(steps):
