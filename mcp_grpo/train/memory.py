@@ -322,9 +322,9 @@ def predict_memory(
     except (AttributeError, RuntimeError) as error:  # no attention, or other heads in each layer
         raise ConfigError(f"The memory that sampling takes cannot be computed for this model ({error}).") from error
     kept = (weights // ranks, state // ranks, reference // ranks, copy)
-    here = cfg.rollout.engine == "hf" and plan.device == "cpu"
-    packed = policy.count() * sampled.itemsize if here and packs(policy.model, sampled) else 0
-    return Memory(*kept, sampling, update, packed, lends=plan.device != "cpu")
+    doubled = cfg.rollout.engine == "hf" and plan.device == "cpu" and packs(policy.model, sampled)
+    lends = plan.device != "cpu"
+    return Memory(*kept, sampling, update, policy.count() * sampled.itemsize if doubled else 0, lends)
 
 # %% ../../nbs/08_train/11_memory.ipynb #3f1a0c02
 def return_freed_memory() -> None:
