@@ -27,6 +27,7 @@ ADAPTERS = ("mcp_grpo.interop.skyrl",)  # each is the plug-in of another trainer
 WITH_TORCH = (
     "model",
     "rollout.hf",
+    "rollout.packed",
     "rollout.rows",
     "rollout.slots",
     "rollout.vllm",

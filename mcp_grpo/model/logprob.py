@@ -119,10 +119,13 @@ class _FixedHead(torch.autograd.Function):
             for h, t in zip(hidden.split(chunk), tokens.split(chunk)):
                 logits = _logits(head, h, temperature)
                 logq = logits.log_softmax(-1)
-                ones = logq.new_ones(len(t))
-                wanted = [(ones, None), (None, ones)] if entropy_gradient else [(ones, None)]
-                derivatives = (head.backward(logits, _grad_logits(logq, t, *g), temperature) for g in wanted)
-                parts.append((*_reduce(logq, t), *(g.to(dtype) @ back for g in derivatives)))
+                p, token = logq.exp(), t[:, None]
+                entropy = -(p * logq).sum(-1, keepdim=True)
+                logp = logq.gather(-1, token)
+                derivatives = [(logq + entropy).mul_(p).neg_()] if entropy_gradient else []
+                derivatives.insert(0, p.neg_().scatter_add_(-1, token, torch.ones_like(logp)))
+                products = (head.backward(logits, g, temperature).to(dtype) @ back for g in derivatives)
+                parts.append((logp[:, 0], entropy[:, 0], *products))
         logp, entropy, *derivatives = map(torch.cat, zip(*parts))
         ctx.save_for_backward(*derivatives)  # [tokens, hidden] each
         if not entropy_gradient:

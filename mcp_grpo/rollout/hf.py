@@ -19,18 +19,15 @@ from ..config import Config
 from ..model.attention import attention_layout, unsupported_attention
 from ..model.policy import Machine, Plan, PolicyError, Weights
 from .engine import Completion, EngineStats, Key, Sampling, noise
-from .packed import Packed
+from .packed import LARGE, Packed
 from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_prefix
 
 # %% ../../nbs/07_rollout/05_hf.ipynb #355bdcfd
-_SMALL = 2**20  # a matrix with fewer weights is multiplied by one thread
-
-
 @contextmanager
 def _sampling_mode(model):
     "Enter evaluation mode and slot attention, with one thread for a small model; restore the former state afterwards."
     training, threads = model.training, torch.get_num_threads()
-    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < _SMALL
+    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < LARGE
     try:
         torch.set_num_threads(1 if small else threads)
         model.eval()
@@ -415,9 +412,9 @@ class HFEngine:
 
     def expect(self, episodes: int):
         """Announce that `episodes` more episodes are running; a negative number means fewer. A deterministic engine
-        waits for all of them. When no episode is left, memory is freed for the learner."""
+        waits for all of them. When no episode is left, a GPU's memory is freed for the learner."""
         self.expected += episodes
-        if not self.expected:
+        if not self.expected and self.model.device.type != "cpu":
             self.thread.submit(self.free_memory)
         self.notify()
 
@@ -499,7 +496,7 @@ class HFEngine:
     ) -> tuple[list[tuple[Request, Completion]], list[Request]]:
         "Run one round in the worker thread; return the turns that ended and the requests without a slot."
         start, scheduler, finished = time.perf_counter(), self.scheduler, []
-        with _sampling_mode(self.model), self.packed.used():
+        with _sampling_mode(self.model), self.packed.used(len(self.pending)):
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
             scheduler.free(released)
             left = scheduler.admit([r for r in requests if not r.cancelled], self.version)
@@ -517,6 +514,7 @@ class HFEngine:
 
             set_peft_model_state_dict(self.model, weights.tensors)
         self.forget()
+        self.packed.clear()
         self.version = weights.version
 
     def fail(self, error: Exception):

@@ -26,33 +26,36 @@ def _multiplier(
     packed, usual = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS), type(layer).forward
 
     def forward(x: Tensor, *args, **keywords) -> Tensor:
-        if args or keywords or x.dtype != torch.float32 or x.numel() < _FEWEST * x.shape[-1]:
+        other = args or keywords or x.dtype != torch.float32 or torch.is_grad_enabled()
+        if other or x.numel() < _FEWEST * x.shape[-1]:
             return usual(layer, x, *args, **keywords)
         return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
     return forward
 
 # %% ../../nbs/07_rollout/04_packed.ipynb #360c14d9
-_LARGE = 2**20  # weights of the largest matrix; a smaller model is sampled by one thread, and gains nothing
+LARGE = 2**20  # weights of the largest matrix; a smaller model is sampled by one thread, and gains nothing
 
 
-def packs(
+def packed_bytes(
     model: nn.Module,
     dtype: torch.dtype,  # in which it is sampled
-    least: int = _LARGE,  # weights of its largest matrix
-) -> bool:
-    "Return whether a model is sampled with packed weights."
+    least: int = LARGE,  # weights of its largest matrix
+) -> int:
+    "Return the bytes of the copies of a model that is sampled on a processor; 0 if it is sampled without copies."
     dnn, processor = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
-    there = dnn.is_available() and dnn.enabled and processor.startswith("AVX") and model.device.type == "cpu"
-    return there and dtype == torch.float32 and max(p.numel() for p in model.parameters()) >= least
+    there = dnn.is_available() and dnn.enabled and processor.startswith("AVX") and dtype == torch.float32
+    if not there or max(p.numel() for p in model.parameters()) < least:
+        return 0
+    return sum(part.weight.numel() * dtype.itemsize for part in model.modules() if type(part) is nn.Linear)
 
 
 class Packed:
     "Packed copies of the matrices of a model's linear layers."
 
-    def __init__(self, model: nn.Module, least: int = _LARGE):
-        self.model, self.forwards, self.changes = model, {}, -1
-        self.suits = packs(model, model.dtype, least)
+    def __init__(self, model: nn.Module, least: int = LARGE):
+        self.model, self.forwards, self.state = model, {}, ()
+        self.suits = model.device.type == "cpu" and packed_bytes(model, model.dtype, least) > 0
 
     def clear(self):
         "Drop the copies."
@@ -62,7 +65,7 @@ class Packed:
         "Yield the linear layers, each with its matrix, adapter included, and its bias."
         parts = set()  # of layers with an adapter
         for layer in self.model.modules():
-            if layer in parts:
+            if layer in parts or "forward" in vars(layer):
                 continue
             if hasattr(layer, "get_delta_weight"):
                 parts |= set(layer.modules())
@@ -74,16 +77,26 @@ class Packed:
             elif type(layer) is nn.Linear:
                 yield layer, layer.weight, layer.bias
 
+    def current(self) -> tuple:
+        "Return what differs if a weight or the choice of adapters has changed, as far as torch counts changes."
+        adapted = [layer for layer in self.model.modules() if hasattr(layer, "get_delta_weight")]
+        changes = sum(p._version for p in self.model.parameters() if not p.is_inference())
+        return changes, *((layer.merged, layer.disable_adapters, *layer.active_adapters) for layer in adapted)
+
     @contextmanager
-    def used(self) -> Iterator[None]:
-        "Let the layers multiply by the copies inside this context, in which no gradient may be needed."
-        if self.suits:
-            changes = sum(p._version for p in self.model.parameters())
-            if not self.forwards or changes != self.changes:
-                self.forwards = {}  # before the new copies, so that they find room
+    def used(
+        self,
+        rows: int,  # number of turns that are sampled at once
+    ) -> Iterator[None]:
+        "Let the layers multiply by the copies inside this context, unless there are too few rows."
+        forwards = {}
+        if self.suits and rows >= _FEWEST:
+            state = self.current()
+            if not self.forwards or state != self.state:
+                self.clear()  # before the new copies, so that they find room
                 self.forwards = {layer: _multiplier(layer, *rest) for layer, *rest in self.matrices()}
-                self.changes = changes
-        forwards = self.forwards
+                self.state = state
+            forwards = self.forwards
         try:
             for layer, forward in forwards.items():
                 layer.forward = forward  # of this object; its class keeps the usual one

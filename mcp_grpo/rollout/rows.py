@@ -73,7 +73,7 @@ class RowsEngine(HFEngine):
             if not request.cancelled:
                 groups.setdefault((request.prompt.tobytes(), request.sampling.stop_ids), []).append(request)
         training = self.model.training
-        with torch.inference_mode(), self.packed.used():
+        with torch.inference_mode(), self.packed.used(len(requests)):
             self.model.eval()
             try:
                 for group in groups.values():

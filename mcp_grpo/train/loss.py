@@ -25,7 +25,9 @@ class Tokens:
     row: Tensor  # int64: index of the token's row in the micro-batch
     logp_sampler: Tensor | None = None  # under the sampling engine, as the engine reported it
     logp_ref: Tensor | None = None  # under the reference policy
-    entropy: Tensor | None = None  # of the next-token distribution, in nats; carries a gradient
+    entropy: Tensor | None = (
+        None  # of the next-token distribution, in nats; carries a gradient if `train.entropy` is not 0
+    )
 
     @property
     def log_ratio(self) -> Tensor:

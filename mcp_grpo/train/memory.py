@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..config import Config, ConfigError
 from ..model.policy import Machine, Plan, Policy, adapt, loading
 from ..rollout.hf import sampling_dtype
-from ..rollout.packed import packs
+from ..rollout.packed import packed_bytes
 from ..rollout.slots import KVCache, SlotTable, slots_within
 from .advantage import WITH_VALUES, Row
 from .batch import MicroBatch, divide
@@ -135,10 +135,9 @@ class Memory:
     optimizer: int  # state of the optimizer
     reference: int  # weights of the reference of the KL
     copy: int  # weights in another precision, for the engine hf
-    sampling: int  # the engine while it samples: the KV cache of hf, or the whole of vllm
+    sampling: int  # the engine while it samples: the KV cache and the packed weights of hf, or the whole of vllm
     update: int  # gradients, activations and intermediate results at the peak of an update
-    packed: int = 0  # packed copies of the matrices, which the engine hf drops before an update
-    lends: bool = True  # True: the engine frees its KV cache before an update; False, on a CPU: it keeps it
+    lends: bool = True  # True: the engine frees its memory before an update; False, on a CPU: it keeps its memory
 
     @property
     def kept(self) -> int:
@@ -148,8 +147,7 @@ class Memory:
     @property
     def peak(self) -> int:
         "Return the bytes at the peak."
-        sampling = self.sampling + self.packed
-        return self.kept + max(sampling, self.update + (0 if self.lends else self.sampling))
+        return self.kept + (max(self.sampling, self.update) if self.lends else self.sampling + self.update)
 
     def __str__(self) -> str:
         parts = {
@@ -158,7 +156,7 @@ class Memory:
             "reference": self.reference,
             "copy for sampling": self.copy,
             "update": self.update,
-            "sampling": self.sampling + self.packed,
+            "sampling": self.sampling,
         }
         named = ", ".join(f"{name} {in_words(size)}" for name, size in parts.items() if size)
         return f"{in_words(self.peak)} ({named})"
@@ -322,9 +320,9 @@ def predict_memory(
     except (AttributeError, RuntimeError) as error:  # no attention, or other heads in each layer
         raise ConfigError(f"The memory that sampling takes cannot be computed for this model ({error}).") from error
     kept = (weights // ranks, state // ranks, reference // ranks, copy)
-    doubled = cfg.rollout.engine == "hf" and plan.device == "cpu" and packs(policy.model, sampled)
-    lends = plan.device != "cpu"
-    return Memory(*kept, sampling, update, policy.count() * sampled.itemsize if doubled else 0, lends)
+    if cfg.rollout.engine == "hf" and plan.device == "cpu":
+        sampling += packed_bytes(policy.model, sampled)
+    return Memory(*kept, sampling, update, plan.device != "cpu")
 
 # %% ../../nbs/08_train/11_memory.ipynb #3f1a0c02
 def return_freed_memory() -> None:
