@@ -50,9 +50,10 @@ def _words_of(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart))
 
 
-def words_of(name: str) -> list[str]:
-    "Return the words of a name, in lower case."
-    return list(_words_of(name))
+def words_of(name: str, server: str = "") -> list[str]:
+    "Return the words of a name, in lower case; if other words follow, without the server's own name in front."
+    words, own = list(_words_of(name)), list(_words_of(server))
+    return words[len(own) :] if words[: len(own)] == own and len(words) > len(own) else words
 
 
 def singular(word: str) -> str:
@@ -202,9 +203,7 @@ def doubt_reading(
         return ""
     if code := next((name for name in properties_of(tool) if _CODE_ARGUMENTS & set(words_of(name))), ""):
         return f"the text in its argument '{code}' may be executed"
-    words, own = words_of(tool.name), words_of(server)
-    if own and words[: len(own)] == own:
-        words = words[len(own) :]
+    words = words_of(tool.name, server)
     things = {singular(word) for other in tools for name in properties_of(other) for word in words_of(name)} - _CHANGES
     return _doubt_name(words, things) or _doubt_sentence(
         re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0]

@@ -121,6 +121,54 @@ _line = re.compile(r"^\s*(?:[-*]\s+)?([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*$",
 _item = re.compile(r"(?:[*+-] |\s+)?([^\s:;,]{2,60})")  # one word per line, as in a list of branches
 
 
+_heading = re.compile(r"([A-Z][\w ,-]{2,50}):")  # Untracked files:
+_entry_below = re.compile(r"\s+(?:([a-z ]{3,20}): +)?(\S+)")  # \tmodified:   notes.txt
+_headline = re.compile(r"([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*|([a-z]{3,12}) ([0-9a-f]{40})")  # commit 5a4b88e...
+_mailbox = re.compile(r"([^<>@]+?) <([^<>@\s]+@[^<>@\s]+)>")  # Bo Kral <bo@kral.example>
+_diff_file = re.compile(r"^--- (?:a/)?(\S+)[^\n]*\n\+\+\+ (?:b/)?(\S+)", re.M)
+
+
+def _files_of(diff: str) -> list[dict]:
+    "Return the files that a unified diff is about."
+    return [{"name": was if now == "/dev/null" else now} for was, now in _diff_file.findall(diff)]
+
+
+def _lists_below(content: str) -> dict[str, list[dict]]:
+    """Return the lists of a text that stand, indented, below their headings, such as `Untracked files:`. A diff below a
+    heading such as `Staged changes:` is a list of its files."""
+    first, _, rest = content.partition("\n")
+    if (heading := _heading.fullmatch(first)) and first.endswith(" changes:") and (files := _files_of(rest)):
+        return {f"files with {heading[1].lower()}": files}
+    found, heading = {}, None
+    for line in content.splitlines():
+        if line[:1].strip() or not line:
+            heading = _heading.fullmatch(line)
+        elif heading and not re.fullmatch(r"\s+\(.*\)", line):  # a remark in parentheses is no entry
+            entry = _entry_below.fullmatch(line)
+            found.setdefault(heading[1], []).append(entry and dict(zip(("name", "status"), (entry[2], entry[1]))))
+    return {
+        heading: [{name: text for name, text in entry.items() if text} for entry in entries]
+        for heading, entries in found.items()
+        if all(entries)
+    }
+
+
+def _record_above(content: str) -> dict[str, Any]:
+    """Return the record that the first lines of a text state, as in the header of an email or a commit; an empty one
+    if they do not. A diff below gives the record a list of changed files."""
+    above, _, below = content.partition("\n\n")
+    lines = [_headline.fullmatch(line) for line in above.splitlines()]
+    if len(lines) < 2 or not below.strip() or not all(lines):
+        return {}
+    found = {}
+    for name, text, word, code in (line.groups() for line in lines):
+        if text and (mailbox := _mailbox.fullmatch(text)):
+            found |= {name: mailbox[1], f"{name} email": mailbox[2]}
+        else:
+            found[name or word.capitalize()] = text or code
+    return found | ({"changed files": files} if (files := _files_of(below)) else {})
+
+
 _envelope = re.compile(r"(?:.*_)?(?:data|result|content|payload|response|output)")
 
 
@@ -140,8 +188,8 @@ def _unwrapped(value: Any) -> Any:
 @functools.lru_cache(5_000)  # the grammar reads the same results again and again; nobody changes them
 def value_in(content: str) -> Any:
     """Return a result as JSON. A text with a `name: value` per line becomes a record, or several records if names
-    repeat. A listing of files becomes a list of its entries, and a text with one word per line a list of names. For
-    any other text, return None."""
+    repeat. A listing of files becomes a list of its entries, a text with one word per line a list of names, and
+    headings with entries below them a list each. For any other text, return None."""
     try:
         value = read_value(content)
     except RecursionError:
@@ -155,7 +203,7 @@ def value_in(content: str) -> Any:
         return [{"name": item[1]} for item in items]
     lines = _line.findall(content)
     if len(lines) < 2 or len(lines) < len([line for line in content.splitlines() if line.strip()]) - 1:
-        return None
+        return _lists_below(content) or _record_above(content) or None
     records = [{}]
     for name, text in lines:
         if name.strip() in records[-1]:
@@ -218,8 +266,13 @@ _WORLDWIDE = {"ticker": "symbol", "symbol": "symbol", "isbn": "isbn", "sku": "sk
 NAMES = {"name", "title", "label", "subject"}
 
 
+_further = re.compile(r" (?:of|to|not|with|for|in|by) ")  # what follows belongs to the noun: bill of lading
+
+
 def plural(noun: str) -> str:
     "Return the plural of an English noun."
+    if further := _further.search(noun):
+        return plural(noun[: further.start()]) + noun[further.start() :]
     last = noun.rpartition(" ")[2]
     if last == "person":
         return noun.removesuffix("person") + "people"
@@ -227,8 +280,6 @@ def plural(noun: str) -> str:
         return noun  # has the same form in the plural, or is a plural already
     if last in ("shelf", "half", "leaf", "knife", "life", "wife"):
         return re.sub(r"fe?$", "ves", noun)
-    if " of " in noun:
-        return plural(noun.partition(" of ")[0]) + noun[noun.index(" of ") :]
     if re.search(r"[^aeiou]y$", noun):
         return noun[:-1] + "ies"
     return noun + ("es" if re.search(r"(?:s|x|z|ch|sh)$", noun) else "s")
@@ -239,7 +290,9 @@ def article(noun: str) -> str:
 
 
 def one_of(word: str) -> str:
-    "Return the singular of a word: categories becomes category, boxes becomes box."
+    "Return the singular of a word: categories becomes category, bills of lading becomes bill of lading."
+    if further := _further.search(word):
+        return one_of(word[: further.start()]) + word[further.start() :]
     if re.search(r"(?:us|is|ss|news|series)$", word):
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -251,10 +304,7 @@ def one_of(word: str) -> str:
 # %% ../../nbs/05_tasks/02_catalog.ipynb #80dff148
 def noun_of(tool: str, server: str = "") -> str:
     "Return the noun in a tool's name: `find_customer` is about a customer; empty if there is none."
-    words, own = words_of(tool), words_of(server)
-    if own and words[: len(own)] == own and len(words) > len(own):
-        words = words[len(own) :]
-    kept = []
+    words, kept = words_of(tool, server), []
     for word in words:
         if word in ("by", "for", "from", "of", "in", "with") and kept:
             break
@@ -312,8 +362,9 @@ _QUANTITIES = set(
         "height width distance score rating rate age pages year duration number"
     ).split()
 )
+_code = re.compile(r"(?=.*\d)[\w.-]{6,64}")  # T5429-A; 5a4b88ef05d631
 _time_of_day = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
-_day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
+_day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z| ?[+-]\d{2}:?\d{2})?)?")
 
 
 def is_somebody(noun: str) -> bool:
@@ -335,6 +386,8 @@ def kind_of(path: str, values: list, noun: str) -> str:
         return "time"
     if all(isinstance(value, (int, float)) for value in values):
         return "number"
+    if words_of(path) == noun.split() and all(_code.fullmatch(text) for text in texts):
+        return "id"
     if words & _PLACES:
         return "place"
     if key and key[1] == "name":
@@ -585,6 +638,8 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
         all(not _own(call) for call in calls) or words_of(tool.name)[-1:] == [plural(noun.rpartition(" ")[2])]
     ):
         items = max(shapes, key=shapes.get)
+        if " " in items:
+            noun = one_of(" ".join(words_of(items)))  # the heading of a list in a text
         noun = noun or one_of((words_of(items.rpartition(".")[2]) or [""])[-1])
 
     def tells(call: Seen) -> bool:
@@ -746,8 +801,9 @@ def _inner_readers(reader: Reader, calls: list[Seen]) -> Iterator[Reader]:
     for path, n in times.items():
         words = words_of(path.rpartition(".")[2])
         entry = ["entry"] if words[-1:] in (["history"], ["log"], ["list"]) else []  # of an order's history
-        if n > 1 and words:
-            yield reader.model_copy(update={"items": path, "gives": " ".join([*map(one_of, words), *entry])})
+        noun = one_of(" ".join(words)) if " " in path else " ".join([*map(one_of, words), *entry])
+        if path != reader.items and (n > 1 or not reader.takes) and words:
+            yield reader.model_copy(update={"items": path, "gives": noun})
 
 
 def _renamed(reader: Reader, noun: str) -> Reader:
@@ -832,15 +888,15 @@ def make_catalog(
         if listed in named and reader.gives not in named:
             reader = _renamed(reader, listed)
         readers.append(reader)
-        if reader.items is None:
+        if reader.items is None or " " in reader.items:
             readers += _inner_readers(reader, calls)
-    values: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
+    values = _values_of(readers, of_tool)
+    if linked := _linked_by_value(readers, of_tool, values):
+        readers = [_with_key(reader, *linked[reader.id]) if reader.id in linked else reader for reader in readers]
+        values = _values_of(readers, of_tool)
     for reader in readers:
-        for call in of_tool[reader.server, reader.tool]:
-            for record in records_of(reader, call):
-                for path, value in record.items():
-                    values[reader.gives][path].append(value)
-                reader.shows = list(dict.fromkeys([*reader.shows, *record]))
+        records = (record for call in of_tool[reader.server, reader.tool] for record in records_of(reader, call))
+        reader.shows = list(dict.fromkeys(path for record in records for path in record))
     things = []
     for noun, fields in values.items():
         own = [reader for reader in readers if reader.gives == noun]
@@ -848,6 +904,53 @@ def make_catalog(
     readers = [reader for reader in readers if reader.gives in values]
     links = [link for reader in readers for link in _links_of(reader, of_tool[reader.server, reader.tool])]
     return Catalog(things=things, readers=readers, links=links)
+
+
+def _values_of(
+    readers: list[Reader],
+    of_tool: dict[tuple[str, str], list[Seen]],  # (server, tool) -> its calls
+) -> dict[str, dict[str, list]]:
+    "Return the values in all results: noun -> path -> values."
+    values: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
+    for reader in readers:
+        for call in of_tool[reader.server, reader.tool]:
+            for record in records_of(reader, call):
+                for path, value in record.items():
+                    values[reader.gives][path].append(value)
+    return values
+
+
+def _linked_by_value(
+    readers: list[Reader], of_tool: dict[tuple[str, str], list[Seen]], values: dict[str, dict[str, list]]
+) -> dict[str, tuple[str, Key]]:
+    """Return the arguments whose names and descriptions say nothing, and which identify a thing all the same, each with
+    its reader's id: two or more calls passed the thing's id, and the records that they returned repeat it."""
+    ids = {
+        str(value): noun
+        for noun, fields in values.items()
+        for path, those in fields.items()
+        if kind_of(path, those, noun) == "id" and (key_of(path, noun) or (noun,))[0] == noun
+        for value in those
+    }
+    found = {}
+    for reader in readers if ids else ():
+        for argument, key in reader.takes.items() if reader.items is None else ():
+            nouns = Counter(
+                ids.get(str(call.given.get(argument)))
+                for call in of_tool[reader.server, reader.tool]
+                for record in records_of(reader, call)
+                if len(record) > 1 and call.given.get(argument) in record.values()
+            )
+            [(noun, n)] = nouns.most_common(1) or [(None, 0)]
+            if key.by == "value" and noun and n > 1:
+                found[reader.id] = argument, Key(thing=noun, by="id")
+    return found
+
+
+def _with_key(reader: Reader, argument: str, key: Key) -> Reader:
+    "Return a reader whose argument identifies a thing. If its tool's name has no noun, it gives this thing."
+    reader = reader.model_copy(update={"takes": reader.takes | {argument: key}})
+    return _renamed(reader, key.thing) if reader.items is None and not noun_of(reader.tool, reader.server) else reader
 
 
 def _thing_of(

@@ -95,6 +95,8 @@ def _called(thing: Thing, value: str, by: str) -> tuple[str, ...]:
         return value, f'"{value}"', f"the {thing.noun} {value}"
     if "@" in value:
         return value, f"whoever has the email address {value}"
+    if len(value) >= 20:  # nobody recognises a thing by a long code alone
+        return (f"{thing.noun} {value}",)
     if re.search(r"[A-Za-z]", value) and re.search(r"\d", value) or value.isupper():
         return f"{thing.noun} {value}", value, value
     return f"{thing.noun} {value}", f"{thing.noun} number {value}", f"{thing.noun} no. {value}"
@@ -362,8 +364,15 @@ class Phrases:
         argument, key = reader.key
         thing = self.catalog.thing(reader.gives)
         names = [field.path for field in thing.fields if field.kind == "name"]
+        ids = [field.path for field in thing.fields if field.kind == "id" and not field.refers]
         for step, call in self.calls_of(reader).items():
             given, found = str(call.given[argument]), records_of(reader, call)
+            if key == Key(thing=thing.noun, by="id"):
+                found = [  # a reference such as `main` gives a commit, but is not its id
+                    record
+                    for record in found
+                    if given.casefold() in (str(record.get(path, given)).casefold() for path in ids or ("",))
+                ]
             if key.by == "name" and (
                 names or reader.items is not None
             ):  # otherwise the result does not repeat the name
@@ -1249,6 +1258,14 @@ MAKE_OF = (
     "{v} a new {n} {x}",
     "{v} one more {n} {x}",
 )  # for a new thing without a name; {x} is its values, or the two things that it connects
+ACT_ON = ("{d} {v}", '{d} "{v}"')  # for a tool that takes something by its name
+ACT_WITH = (
+    '{d} with the {f} "{v}"',
+    '{d}, with the {f} "{v}"',
+    '{d} and give "{v}" as the {f}',
+    '{d}; the {f} is "{v}"',
+    '{d} (the {f}: "{v}")',
+)  # for a tool that takes a text
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #2771a5ed
 MAKING = {
@@ -1348,6 +1365,11 @@ def _stated_by_name(phrase: Phrase) -> bool:
     return own or name in (str(value).casefold() for value in phrase.record.values())
 
 
+def _bare(value: Any) -> str:
+    "Return a value's text without case, spaces and colons: two tools may write a date differently."
+    return re.sub(r"[\s:]", "", str(value).casefold())
+
+
 def _of_numbers(phrase: Phrase) -> bool:
     "Return whether a phrase names nothing but numbers to compute with."
     return bool(phrase.stated) and all(re.fullmatch(r"-?\d+(?:\.\d+)?", value) for value in phrase.stated)
@@ -1356,7 +1378,7 @@ def _of_numbers(phrase: Phrase) -> bool:
 def field_forms(field: Field, thing: Thing) -> tuple[str, ...]:
     "Return the wordings that ask for a field; those for its name are as frequent as the general ones."
     last = field.label.rpartition(" ")[2]
-    if _is_file(thing) and field.label != "size":
+    if _is_file(thing) and field.label != "size" and field.kind != "name":
         return _WRITTEN
     special, general = _ASKED.get(last) or _ASKED.get((last, thing.person)) or (), _FIELD
     if field.kind == "number" and not special and one_of(last) != last:
@@ -1459,9 +1481,7 @@ class Grammar:
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that a question can ask for: neither stated nor shown by an earlier call."
         thing, found = self.catalog.thing(phrase.reader.gives), []
-        shown = {str(value).casefold() for record in phrase.earlier for value in record.values()} | {
-            text.casefold() for text in phrase.stated
-        }
+        shown = {_bare(value) for record in phrase.earlier for value in record.values()} | {*map(_bare, phrase.stated)}
         for field in thing.fields:
             value = phrase.record.get(field.path)
             if self.phrases.types and field.label in ("kind", "type"):
@@ -1474,12 +1494,13 @@ class Grammar:
                 value is None
                 or isinstance(value, bool)
                 or field.kind in ("id", "flag")
+                and "@" not in str(value)  # nobody asks for an id, but for an email address
                 or field.label == thing.noun
                 and not phrase.plain
             ):
                 continue
             text = str(value).casefold()
-            if not is_fact(field.path, value) or text in shown or str(value) in self.secret:
+            if not is_fact(field.path, value) or _bare(value) in shown or str(value) in self.secret:
                 continue
             if len(text) > 3 and any(text in stated.casefold() for stated in phrase.stated):
                 continue  # the value is part of a stated value, such as the name in an email address
@@ -1871,7 +1892,7 @@ class Grammar:
 
     def deeds(self, changer: Changer, plain: list[str]) -> tuple[str, ...]:
         "Return the wordings of a tool's action on {x}, with {v} for a second thing or a plain value."
-        verb = words_of(changer.tool)[0]
+        verb = words_of(changer.tool, changer.server)[0]
         if not plain:
             return DEEDS.get(
                 (verb, len(changer.takes)), (f"{verb} {{x}} to {{v}}" if len(changer.takes) == 2 else f"{verb} {{x}}",)
@@ -1890,6 +1911,8 @@ class Grammar:
             words = words_of(changer.tool)
             verb = next((word for word in words if word in MAKING), "")
             noun = one_of(words[-1]) if words[-1] != verb else ""
+            if not noun and self.of_existing(changer):
+                continue
             for values in changer.examples if verb else ():
                 given = {name: value for name, value in values.items() if name not in changer.fixed}
                 if not given or any(not isinstance(value, (str, int, float)) for value in given.values()):
@@ -1901,6 +1924,30 @@ class Grammar:
                 change = step_of(changer.server, changer.tool, whole_arguments(values))
                 stated = given.values()
                 yield asked_change(f"change {verb}: {form}", setting, deed, changer.tool, change, stated=stated)
+
+    def of_existing(self, changer: Changer) -> bool:
+        "Return whether the one text that a tool takes names a thing that exists already."
+        names = {name for _, name in self.phrases.names}
+        plain = [name for name in changer.arguments if name not in changer.fixed]
+        given = [str(example.get(plain[0])).casefold() for example in changer.examples] if len(plain) == 1 else []
+        return bool(given) and names.issuperset(given)
+
+    def acts(self) -> Iterator[Question]:
+        """Yield questions that ask for a change of the whole, by a tool that takes no thing and at most one text: clear
+        the cart, commit with a message."""
+        for changer in self.catalog.changers:
+            verb, *noun = words_of(changer.tool, changer.server)
+            plain = [name for name in changer.arguments if name not in changer.fixed]
+            what, existing = " ".join([verb, *(["the", *noun] if noun else [])]), self.of_existing(changer)
+            if changer.takes or len(plain) > 1 or MAKING.keys() & {verb} and not existing or not (plain or noun):
+                continue
+            for values in changer.examples if plain else changer.examples[:1]:
+                value, label = values[plain[0]] if plain else "", argument_label(plain[0]) if plain else ""
+                deed = self.rng.choice(ACT_ON if existing else ACT_WITH if plain else ("{d}",))
+                change = step_of(changer.server, changer.tool, whole_arguments(values))
+                for setting in [self.rng.choice(SETTING)] if plain else SETTING:
+                    said = deed.format(d=what, f=label, v=value)
+                    yield asked_change(f"change: {deed}", setting, said, changer.tool, change, stated=values.values())
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
         """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
@@ -1971,6 +2018,7 @@ class Grammar:
         for group in self.phrases.lists():
             yield from self.of_group(group)
         yield from self.makings()
+        yield from self.acts()
         yield from self.changes(
             [
                 phrase

@@ -28,7 +28,7 @@ from ..env.episode import cut_result, state_text
 from .calls import PASSING, ROOT_WORDS, Known, doubt_reading, facts_of, is_fact, leaves, options_in
 from .calls import read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
-from .catalog import needed_arguments, noun_of, records_of, related_in, wanted_by, whole_arguments
+from .catalog import needed_arguments, noun_of, one_of, records_of, related_in, wanted_by, whole_arguments
 from .grammar import MAKING, Step, step_of
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
@@ -89,19 +89,21 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     given = [value for _, value in leaves(params)]
     if read_value(now) is not None:
         return _difference(read_value(was), read_value(now), given, verb) or (9.0, {})
-    added = [
-        value
-        for value in given
-        if isinstance(value, str) and len(value) > 3 and value in now and value not in look.params.values()
-    ]
-    lines = [line.strip() for line in now.splitlines() if any(value in line for value in added)]
-    added = list(dict.fromkeys(value for value in added if value not in was)) or [
-        line for line in dict.fromkeys(lines) if line not in was and len(line) <= 80
-    ]  # the value itself, or a line that says something new about it: `* weekly` is the branch in use
-    if not added or len(now) >= 900:
+    if len(now) >= 900:
         return 9.0, {}
+    texts = [value for value in dict.fromkeys(given) if isinstance(value, str) and len(value) > 3]
+    shown = [value for value in texts if value in now and value not in look.params.values()]
+    added = [value for value in shown if value not in was]
+    lines = {line.strip() for line in now.splitlines()} - {line.strip() for line in was.splitlines()}
+    if not added or not all(any(_apart(value, line) for line in lines) for value in added):
+        return 1.7 if shown else 6.0, {"equals": now}
     beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
     return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: the other words of the text
+
+
+def _apart(value: str, line: str) -> bool:
+    "Return whether a line states a value by itself, and not as a part of a path or of a longer name."
+    return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", line) is not None
 
 
 def _difference(was: Any, now: Any, given: list, verb: str = "") -> tuple[int, dict] | None:
@@ -334,6 +336,13 @@ class Probe:
             if not given and set(words_of(name)) & ROOT_WORDS and len(folders := self.known[server].folders) == 1:
                 given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(known_by, [])]
+            if not given and not values and wants_text and (word := one_of((words_of(last) or [""])[-1])):
+                things = (
+                    named
+                    for (noun, _), named in identifiers.items()
+                    if f" {noun.partition(' with ')[0]}".endswith(f" {word}")
+                )
+                values = [str(value) for named in things for value in named]  # `files`: the names of untracked files
             found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
 
@@ -381,6 +390,14 @@ class Probe:
             drawn = [{name: self.rng.choice(values) for name, values in choices.items()} for _ in range(30)]
         else:
             drawn = [self.some_values(server, tool, choices) for _ in range(6)]
+            texts = [path for path, schema in needed_arguments(tool).items() if schema.get("type") == "string"]
+            drawn += [  # an id that a result then repeats links the argument to its thing (catalog)
+                self.some_values(server, tool, choices) | {path: value}
+                for path in texts
+                for (_, by), values in identifiers.items()
+                for value in (values[:3] if by == "id" and not choices[path] else ())
+                if isinstance(value, str)
+            ]
         return [whole_arguments(values) for values in drawn]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
@@ -420,11 +437,14 @@ class Probe:
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
-                if monotonic() > over or name in self.reports[server].left_out or worked >= 4:
+                done = worked >= 4 and len(tries) != worked + 1  # one failure alone does not show a condition
+                if monotonic() > over or name in self.reports[server].left_out or done:
                     continue
                 if turn >= 6 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
-                values = self.change_values(server, tool, identifiers)
+                drawn = [self.change_values(server, tool, identifiers) for _ in range(6)]
+                tried = [values for values, _ in tries]
+                values = next((values for values in drawn if values not in tried), drawn[0])
                 tries.append((values, await self.effect(server, name, whole_arguments(values))))
         for (server, name), tries in self.tries.items():
             worked = [(values, check) for values, check in tries if check is not None]
@@ -581,7 +601,7 @@ class Probe:
                 now = await lease.call(server, look.tool, look.params)
                 if was is None or now.fault or now.is_error or now.content == was or len(now.content) > 100_000:
                     continue
-                rank, check = _shown(was, now.content, params, look, words_of(tool)[0])
+                rank, check = _shown(was, now.content, params, look, words_of(tool, server)[0])
                 if check and rank < plainest:
                     best = {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | check
                     plainest = rank
