@@ -257,7 +257,10 @@ def _words_in(value: Any) -> Iterator[str]:
 
 
 def _pseudonym(word: str, rng: random.Random) -> str:
-    "Return an invented word of the same form: digit for digit, vowel for vowel, capital for capital."
+    """Return an invented word of the same form: digit for digit, vowel for vowel, capital for capital. The letters of a
+    code such as T5429 are kept: they tell what it is the code of."""
+    if len(re.findall("[0-9]", word)) > 1:
+        return re.sub("[0-9]", lambda _: rng.choice("0123456789"), word)
 
     def another(sign: str) -> str:
         if sign.isdigit():
