@@ -256,10 +256,10 @@ def _words_in(value: Any) -> Iterator[str]:
             yield from _WORD.findall(leaf)
 
 
-def _pseudonym(word: str, rng: random.Random) -> str:
-    """Return an invented word of the same form: digit for digit, vowel for vowel, capital for capital. The letters of a
-    code such as T5429 are kept: they tell what it is the code of."""
-    if len(re.findall("[0-9]", word)) > 1:
+def _pseudonym(word: str, rng: random.Random, keep: bool = True) -> str:
+    """Return an invented word of the same form: digit for digit, vowel for vowel, capital for capital. With `keep`, the
+    letters of a code such as T5429 are kept: they tell what it is the code of."""
+    if keep and re.fullmatch("[A-Za-z]{1,3}[0-9]{2,}", word):
         return re.sub("[0-9]", lambda _: rng.choice("0123456789"), word)
 
     def another(sign: str) -> str:
@@ -312,9 +312,10 @@ def with_pseudonyms(
     }
     beside = {word for content in results for word in names_in_result(content) if word.lower() not in otherwise}
     rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
-    for word in sorted((handed_on | beside) - spoken_of):
+    for word in sorted((handed_on | beside) - spoken_of, key=lambda word: (word not in handed_on, word)):
         taken = asked | spoken_of | handed_on | beside | set(shown.values())
-        found = [new for new in (_pseudonym(word, rng) for _ in range(20)) if new not in taken]
+        drawn = (_pseudonym(word, rng, keep=i < 20) for i in range(40))  # few codes of two digits are left free
+        found = [new for new in drawn if new not in taken]
         if found:
             shown[word] = found[0]
     if not shown.keys() & handed_on:

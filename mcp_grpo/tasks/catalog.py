@@ -123,43 +123,46 @@ _item = re.compile(r"(?:[*+-] |\s+)?([^\s:;,]{2,60})")  # one word per line, as 
 
 _heading = re.compile(r"([A-Z][\w ,-]{2,50}):")  # Untracked files:
 _entry_below = re.compile(r"\s+(?:([a-z ]{3,20}): +)?(\S+)")  # \tmodified:   notes.txt
-_headline = re.compile(r"([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*|([a-z]{3,12}) ([0-9a-f]{40})")  # commit 5a4b88e...
+_header_line = re.compile(r"([A-Za-z][\w -]{1,30}): +(\S.{0,98}?)\s*|([a-z]{3,12}) ([0-9a-f]{40})")  # commit 5a4b88e...
 _mailbox = re.compile(r"([^<>@]+?) <([^<>@\s]+@[^<>@\s]+)>")  # Bo Kral <bo@kral.example>
-_diff_file = re.compile(r"^--- (?:a/)?(\S+)[^\n]*\n\+\+\+ (?:b/)?(\S+)", re.M)
+_diff_file = re.compile(r"^--- (?:a/)?([^\t\n]+)(?:\t[^\n]*)?\n\+\+\+ (?:b/)?([^\t\n]+)", re.M)
+_git_file = re.compile(r"^diff --git a/(.+) b/(.+)$", re.M)  # also of a renamed or a binary file
 
 
 def _files_of(diff: str) -> list[dict]:
     "Return the files that a unified diff is about."
-    return [{"name": was if now == "/dev/null" else now} for was, now in _diff_file.findall(diff)]
+    found = _git_file.findall(diff) or _diff_file.findall(diff)
+    return [{"name": was if now == "/dev/null" else now} for was, now in found]
 
 
-def _lists_below(content: str) -> dict[str, list[dict]]:
-    """Return the lists of a text that stand, indented, below their headings, such as `Untracked files:`. A diff below a
-    heading such as `Staged changes:` is a list of its files."""
+def _lists_under_headings(content: str) -> dict[str, list[dict]]:
+    """Return the lists of a text that stand, indented, below their headings, such as `Untracked files:`; an empty dict
+    if anything else is indented. A diff below a heading such as `Staged changes:` is a list of its files."""
     first, _, rest = content.partition("\n")
     if (heading := _heading.fullmatch(first)) and first.endswith(" changes:") and (files := _files_of(rest)):
-        return {f"files with {heading[1].lower()}": files}
+        return {f"files with {heading[1].lower()}:": files}
     found, heading = {}, None
     for line in content.splitlines():
         if line[:1].strip() or not line:
             heading = _heading.fullmatch(line)
         elif heading and not re.fullmatch(r"\s+\(.*\)", line):  # a remark in parentheses is no entry
             entry = _entry_below.fullmatch(line)
-            found.setdefault(heading[1], []).append(entry and dict(zip(("name", "status"), (entry[2], entry[1]))))
-    return {
-        heading: [{name: text for name, text in entry.items() if text} for entry in entries]
-        for heading, entries in found.items()
-        if all(entries)
-    }
+            if entry is None:
+                return {}
+            found.setdefault(heading[0], []).append({"name": entry[2]} | ({"status": entry[1]} if entry[1] else {}))
+    return found
 
 
-def _record_above(content: str) -> dict[str, Any]:
+def _header_record(content: str) -> dict[str, Any]:
     """Return the record that the first lines of a text state, as in the header of an email or a commit; an empty one
     if they do not. A diff below gives the record a list of changed files."""
     above, _, below = content.partition("\n\n")
-    lines = [_headline.fullmatch(line) for line in above.splitlines()]
+    lines = [_header_line.fullmatch(line) for line in above.splitlines()]
     if len(lines) < 2 or not below.strip() or not all(lines):
         return {}
+    first = lines[0][1] or lines[0][3]
+    if re.search(rf"^{re.escape(first)}:? ", below, re.M):
+        return {}  # several records, with texts between them
     found = {}
     for name, text, word, code in (line.groups() for line in lines):
         if text and (mailbox := _mailbox.fullmatch(text)):
@@ -203,7 +206,7 @@ def value_in(content: str) -> Any:
         return [{"name": item[1]} for item in items]
     lines = _line.findall(content)
     if len(lines) < 2 or len(lines) < len([line for line in content.splitlines() if line.strip()]) - 1:
-        return _lists_below(content) or _record_above(content) or None
+        return _lists_under_headings(content) or _header_record(content) or None
     records = [{}]
     for name, text in lines:
         if name.strip() in records[-1]:
@@ -266,13 +269,13 @@ _WORLDWIDE = {"ticker": "symbol", "symbol": "symbol", "isbn": "isbn", "sku": "sk
 NAMES = {"name", "title", "label", "subject"}
 
 
-_further = re.compile(r" (?:of|to|not|with|for|in|by) ")  # what follows belongs to the noun: bill of lading
+_complement = re.compile(r" (?:of|with|for|not|to be) ")  # what follows belongs to the noun: bill of lading
 
 
 def plural(noun: str) -> str:
     "Return the plural of an English noun."
-    if further := _further.search(noun):
-        return plural(noun[: further.start()]) + noun[further.start() :]
+    if complement := _complement.search(noun):
+        return plural(noun[: complement.start()]) + noun[complement.start() :]
     last = noun.rpartition(" ")[2]
     if last == "person":
         return noun.removesuffix("person") + "people"
@@ -291,8 +294,8 @@ def article(noun: str) -> str:
 
 def one_of(word: str) -> str:
     "Return the singular of a word: categories becomes category, bills of lading becomes bill of lading."
-    if further := _further.search(word):
-        return one_of(word[: further.start()]) + word[further.start() :]
+    if complement := _complement.search(word):
+        return one_of(word[: complement.start()]) + word[complement.start() :]
     if re.search(r"(?:us|is|ss|news|series)$", word):
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -362,7 +365,7 @@ _QUANTITIES = set(
         "height width distance score rating rate age pages year duration number"
     ).split()
 )
-_code = re.compile(r"(?=.*\d)[\w.-]{6,64}")  # T5429-A; 5a4b88ef05d631
+_code = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{6,64}")  # T5429-A; 5a4b88ef05d631
 _time_of_day = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 _day = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z| ?[+-]\d{2}:?\d{2})?)?")
 
@@ -386,7 +389,7 @@ def kind_of(path: str, values: list, noun: str) -> str:
         return "time"
     if all(isinstance(value, (int, float)) for value in values):
         return "number"
-    if words_of(path) == noun.split() and all(_code.fullmatch(text) for text in texts):
+    if words_of(path) == noun.split() and not words & _QUANTITIES and all(_code.fullmatch(text) for text in texts):
         return "id"
     if words & _PLACES:
         return "place"
@@ -489,6 +492,9 @@ class Changer(_Strict):
     only: dict[str, dict[str, list]] = Described(
         default_factory=dict,
         description="argument -> field of the thing that it identifies -> values with which the change works",
+    )
+    refused: list[dict] = Described(
+        default_factory=list, description="values of its arguments, by path, with which it was tried in vain"
     )
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
@@ -638,8 +644,10 @@ def _reader_of(server: str, tool: mcp_types.Tool, calls: list[Seen]) -> Reader |
         all(not _own(call) for call in calls) or words_of(tool.name)[-1:] == [plural(noun.rpartition(" ")[2])]
     ):
         items = max(shapes, key=shapes.get)
-        if " " in items:
-            noun = one_of(" ".join(words_of(items)))  # the heading of a list in a text
+        if items.endswith(":"):  # the heading of a list in a text
+            if shapes[items] * 2 < len(calls):
+                return None  # most results are other texts
+            noun = one_of(" ".join(words_of(items)))
         noun = noun or one_of((words_of(items.rpartition(".")[2]) or [""])[-1])
 
     def tells(call: Seen) -> bool:
@@ -801,7 +809,7 @@ def _inner_readers(reader: Reader, calls: list[Seen]) -> Iterator[Reader]:
     for path, n in times.items():
         words = words_of(path.rpartition(".")[2])
         entry = ["entry"] if words[-1:] in (["history"], ["log"], ["list"]) else []  # of an order's history
-        noun = one_of(" ".join(words)) if " " in path else " ".join([*map(one_of, words), *entry])
+        noun = one_of(" ".join(words)) if path.endswith(":") else " ".join([*map(one_of, words), *entry])
         if path != reader.items and (n > 1 or not reader.takes) and words:
             yield reader.model_copy(update={"items": path, "gives": noun})
 
@@ -888,7 +896,7 @@ def make_catalog(
         if listed in named and reader.gives not in named:
             reader = _renamed(reader, listed)
         readers.append(reader)
-        if reader.items is None or " " in reader.items:
+        if reader.items is None or reader.items.endswith(":"):
             readers += _inner_readers(reader, calls)
     values = _values_of(readers, of_tool)
     if linked := _linked_by_value(readers, of_tool, values):
@@ -923,26 +931,34 @@ def _values_of(
 def _linked_by_value(
     readers: list[Reader], of_tool: dict[tuple[str, str], list[Seen]], values: dict[str, dict[str, list]]
 ) -> dict[str, tuple[str, Key]]:
-    """Return the arguments whose names and descriptions say nothing, and which identify a thing all the same, each with
-    its reader's id: two or more calls passed the thing's id, and the records that they returned repeat it."""
-    ids = {
-        str(value): noun
+    """Return reader's id -> (argument, key) for the arguments whose names and descriptions say nothing, and which
+    identify a thing all the same: most calls, at least two, passed an id of such a thing at the same server, and the
+    records that they returned repeat it."""
+    own_ids = {
+        (noun, path)
         for noun, fields in values.items()
         for path, those in fields.items()
         if kind_of(path, those, noun) == "id" and (key_of(path, noun) or (noun,))[0] == noun
-        for value in those
     }
+    ids: dict[tuple[str, str], set] = defaultdict(set)  # (server, id) -> nouns of the things that have it
+    for reader in readers:
+        for call in of_tool[reader.server, reader.tool]:
+            for record in records_of(reader, call):
+                for path, value in record.items():
+                    if (reader.gives, path) in own_ids and isinstance(value, str) and re.search("[A-Za-z]", value):
+                        ids[reader.server, value].add(reader.gives)
     found = {}
     for reader in readers if ids else ():
         for argument, key in reader.takes.items() if reader.items is None else ():
-            nouns = Counter(
-                ids.get(str(call.given.get(argument)))
-                for call in of_tool[reader.server, reader.tool]
-                for record in records_of(reader, call)
-                if len(record) > 1 and call.given.get(argument) in record.values()
-            )
-            [(noun, n)] = nouns.most_common(1) or [(None, 0)]
-            if key.by == "value" and noun and n > 1:
+            passed = Counter()
+            for call in of_tool[reader.server, reader.tool]:
+                given = call.given.get(argument)
+                nouns = ids.get((reader.server, given), set()) if isinstance(given, str) else set()
+                repeated = any(len(record) > 1 and given in record.values() for record in records_of(reader, call))
+                if len(nouns) == 1 and repeated:
+                    passed.update(nouns)
+            [(noun, n)] = passed.most_common(1) or [("", 0)]
+            if key.by == "value" and n > 1 and 2 * n > len(of_tool[reader.server, reader.tool]):
                 found[reader.id] = argument, Key(thing=noun, by="id")
     return found
 

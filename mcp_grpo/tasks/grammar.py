@@ -364,14 +364,14 @@ class Phrases:
         argument, key = reader.key
         thing = self.catalog.thing(reader.gives)
         names = [field.path for field in thing.fields if field.kind == "name"]
-        ids = [field.path for field in thing.fields if field.kind == "id" and not field.refers]
+        repeating = self._repeating(reader) if key.by == "id" else set()
         for step, call in self.calls_of(reader).items():
             given, found = str(call.given[argument]), records_of(reader, call)
-            if key == Key(thing=thing.noun, by="id"):
-                found = [  # a reference such as `main` gives a commit, but is not its id
+            if repeating:  # a reference such as `main` gives a commit, but is not its id
+                found = [
                     record
                     for record in found
-                    if given.casefold() in (str(record.get(path, given)).casefold() for path in ids or ("",))
+                    if any(str(record.get(path)).casefold() == given.casefold() for path in repeating)
                 ]
             if key.by == "name" and (
                 names or reader.items is not None
@@ -391,6 +391,18 @@ class Phrases:
             elif kind:
                 named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind))
             yield Phrase(_called(named, given, key.by), (step,), found[0], reader, (given,))
+
+    def _repeating(self, reader: Reader) -> set[str]:
+        "Return the id fields in which the results of a reader with one argument repeat this argument."
+        argument, _ = reader.key
+        ids = {field.path for field in self.catalog.thing(reader.gives).fields if field.kind == "id"}
+        return {
+            path
+            for call in self.calls_of(reader).values()
+            for record in records_of(reader, call)
+            for path in ids & record.keys()
+            if str(record[path]).casefold() == str(call.given[argument]).casefold()
+        }
 
     def lists(self) -> Iterator[Group]:
         "Yield the lists that need no other thing to be named."
@@ -427,8 +439,8 @@ class Phrases:
     def groups(self, of: Phrase) -> Iterator[Group]:
         "Yield the lists that belong to a thing: those in its own result, and those that its id leads to."
         for reader in self.catalog.readers:
-            if reader.id != of.reader.id or reader.items is None or of.reader.items is not None:
-                continue
+            if reader.id != of.reader.id or reader.items is None or of.reader.items is not None or of.texts == ("",):
+                continue  # nothing names the owner of what a tool without arguments lists
             if records := records_of(reader, self.calls[of.steps[-1]]):
                 texts = _belonging(of.texts, self.catalog.thing(reader.gives).plural)
                 yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier)
@@ -1289,6 +1301,15 @@ _GIVING = {  # first word of the name of a tool that gives something to a person
     "pay": ("pay", "give"),
 }
 _SETTERS = {"set", "update", "change", "modify", "edit"}  # tools with these verbs change a value of a thing
+_ACTING = (
+    _SETTERS
+    | {verb for verb, _ in DEEDS}
+    | set(
+        "clear commit empty lock pause post publish push refresh reset restart resume save send stage start stop "
+        "submit sync unlock unstage".split()
+    )
+)  # first words of tools that may act on the whole, such as a cart
+_JOINING = set("all and as by from in is of off on out to up".split())  # a tool's name with one of these is no phrase
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #95412228
 @dataclass(frozen=True)
@@ -1365,7 +1386,7 @@ def _stated_by_name(phrase: Phrase) -> bool:
     return own or name in (str(value).casefold() for value in phrase.record.values())
 
 
-def _bare(value: Any) -> str:
+def _normalized(value: Any) -> str:
     "Return a value's text without case, spaces and colons: two tools may write a date differently."
     return re.sub(r"[\s:]", "", str(value).casefold())
 
@@ -1481,7 +1502,9 @@ class Grammar:
     def askable(self, phrase: Phrase) -> list[Field]:
         "Return the fields of a thing that a question can ask for: neither stated nor shown by an earlier call."
         thing, found = self.catalog.thing(phrase.reader.gives), []
-        shown = {_bare(value) for record in phrase.earlier for value in record.values()} | {*map(_bare, phrase.stated)}
+        shown = {_normalized(value) for record in phrase.earlier for value in record.values()} | {
+            *map(_normalized, phrase.stated)
+        }
         for field in thing.fields:
             value = phrase.record.get(field.path)
             if self.phrases.types and field.label in ("kind", "type"):
@@ -1500,7 +1523,7 @@ class Grammar:
             ):
                 continue
             text = str(value).casefold()
-            if not is_fact(field.path, value) or _bare(value) in shown or str(value) in self.secret:
+            if not is_fact(field.path, value) or _normalized(value) in shown or str(value) in self.secret:
                 continue
             if len(text) > 3 and any(text in stated.casefold() for stated in phrase.stated):
                 continue  # the value is part of a stated value, such as the name in an email address
@@ -1865,6 +1888,8 @@ class Grammar:
                 ]
                 values, told = self.rng.choice(settings)
                 params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
+                if params in changer.refused:
+                    continue
                 form, setting = self.rng.choice(forms), self.rng.choice(SETTING)
                 x = self.rng.choice(chosen[0][0].texts)
                 v = self.rng.choice(chosen[1][0].texts) if len(chosen) == 2 else told
@@ -1911,11 +1936,13 @@ class Grammar:
             words = words_of(changer.tool)
             verb = next((word for word in words if word in MAKING), "")
             noun = one_of(words[-1]) if words[-1] != verb else ""
-            if not noun and self.of_existing(changer):
+            if not noun and self.takes_existing_name(changer):
                 continue
             for values in changer.examples if verb else ():
                 given = {name: value for name, value in values.items() if name not in changer.fixed}
                 if not given or any(not isinstance(value, (str, int, float)) for value in given.values()):
+                    continue
+                if values in changer.refused:
                     continue
                 x, named = self.made(changer, noun, given)
                 form, setting = self.rng.choice(MAKE if named else MAKE_OF), self.rng.choice(SETTING)
@@ -1925,7 +1952,7 @@ class Grammar:
                 stated = given.values()
                 yield asked_change(f"change {verb}: {form}", setting, deed, changer.tool, change, stated=stated)
 
-    def of_existing(self, changer: Changer) -> bool:
+    def takes_existing_name(self, changer: Changer) -> bool:
         "Return whether the one text that a tool takes names a thing that exists already."
         names = {name for _, name in self.phrases.names}
         plain = [name for name in changer.arguments if name not in changer.fixed]
@@ -1938,12 +1965,17 @@ class Grammar:
         for changer in self.catalog.changers:
             verb, *noun = words_of(changer.tool, changer.server)
             plain = [name for name in changer.arguments if name not in changer.fixed]
-            what, existing = " ".join([verb, *(["the", *noun] if noun else [])]), self.of_existing(changer)
-            if changer.takes or len(plain) > 1 or MAKING.keys() & {verb} and not existing or not (plain or noun):
+            what, existing = " ".join([verb, *(["the", *noun] if noun else [])]), self.takes_existing_name(changer)
+            makes = bool(MAKING.keys() & set(words_of(changer.tool))) and not (existing and not noun)
+            if changer.takes or len(plain) > 1 or makes or verb not in _ACTING or set(noun) & _JOINING:
                 continue
-            for values in changer.examples if plain else changer.examples[:1]:
+            if not (plain or noun) or verb in _SETTERS and [" ".join(noun)] != [*map(argument_label, plain)]:
+                continue
+            examples = [values for values in changer.examples if values not in changer.refused]
+            for values in examples if plain else examples[:1]:
                 value, label = values[plain[0]] if plain else "", argument_label(plain[0]) if plain else ""
                 deed = self.rng.choice(ACT_ON if existing else ACT_WITH if plain else ("{d}",))
+                deed = '{d} to "{v}"' if verb in _SETTERS else deed
                 change = step_of(changer.server, changer.tool, whole_arguments(values))
                 for setting in [self.rng.choice(SETTING)] if plain else SETTING:
                     said = deed.format(d=what, f=label, v=value)

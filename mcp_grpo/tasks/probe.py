@@ -25,7 +25,17 @@ import mcp_types
 from ..client.pool import Lease, Pool
 from ..client.session import SessionError
 from ..env.episode import cut_result, state_text
-from .calls import PASSING, ROOT_WORDS, Known, doubt_reading, facts_of, is_fact, leaves, options_in
+from mcp_grpo.tasks.calls import (
+    PASSING,
+    ROOT_WORDS,
+    SEARCHING,
+    Known,
+    doubt_reading,
+    facts_of,
+    is_fact,
+    leaves,
+    options_in,
+)
 from .calls import read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
 from .catalog import needed_arguments, noun_of, one_of, records_of, related_in, wanted_by, whole_arguments
@@ -35,6 +45,7 @@ from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 # %% ../../nbs/05_tasks/05_probe.ipynb #a04e0d80
 _PATIENCE = 10  # seconds per call; a slower tool is left out
 _MOST_CALLS = 120  # per reading tool
+_TEXTS = set("body comment content description message note reason text".split())  # arguments that hold a new text
 _AMOUNTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)  # for an argument that is a number
 
 
@@ -95,13 +106,15 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     shown = [value for value in texts if value in now and value not in look.params.values()]
     added = [value for value in shown if value not in was]
     lines = {line.strip() for line in now.splitlines()} - {line.strip() for line in was.splitlines()}
-    if not added or not all(any(_apart(value, line) for line in lines) for value in added):
-        return 1.7 if shown else 6.0, {"equals": now}
+    if not shown:
+        return 9.0, {}
+    if not added or not all(any(_states_alone(value, line) for line in lines) for value in added):
+        return 1.7, {"equals": now}
     beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
     return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: the other words of the text
 
 
-def _apart(value: str, line: str) -> bool:
+def _states_alone(value: str, line: str) -> bool:
     "Return whether a line states a value by itself, and not as a part of a path or of a longer name."
     return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", line) is not None
 
@@ -227,6 +240,8 @@ class Probe:
         # (server, tool) -> values of each try, and its check
         self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(list)
         self.tables: list[Table] = []
+        # server -> (noun, id or name) -> values that its results showed; filled by `identifiers`
+        self.here: dict[str, dict[tuple[str, str], dict]] = defaultdict(lambda: defaultdict(dict))
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
         """Keep the tools that may be called: all tools if each episode has its own state, otherwise the tools that only
@@ -314,6 +329,7 @@ class Probe:
                 for field in fields:
                     if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool):
                         found[field.refers or reader.gives, field.kind].setdefault(value)
+                        self.here[call.server][field.refers or reader.gives, field.kind].setdefault(value)
         for link in catalog.links:
             for call in self.seen.values():
                 for record in related_in(link, call) if call.id == link.id else ():
@@ -336,15 +352,36 @@ class Probe:
             if not given and set(words_of(name)) & ROOT_WORDS and len(folders := self.known[server].folders) == 1:
                 given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(known_by, [])]
-            if not given and not values and wants_text and (word := one_of((words_of(last) or [""])[-1])):
-                things = (
-                    named
-                    for (noun, _), named in identifiers.items()
-                    if f" {noun.partition(' with ')[0]}".endswith(f" {word}")
-                )
-                values = [str(value) for named in things for value in named]  # `files`: the names of untracked files
+            if not given and not values and wants_text:
+                values = self.called(server, tool, last)
             found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
+
+    def called(self, server: str, tool: mcp_types.Tool, argument: str) -> list[str]:
+        """Return the names of a server's things that an argument is called after: `files` may be untracked files. None
+        for the name of a new thing, or for a text."""
+        words = words_of(argument)
+        word = one_of(words[-1]) if words and not set(words) & _TEXTS else ""
+        return [
+            str(value)
+            for (noun, by), values in self.here[server].items()
+            if word and by == "name" and f" {noun.partition(' with ')[0]}".endswith(f" {word}")
+            if not self.makes(server, tool, word)
+            for value in values
+        ]
+
+    def trials(self, server: str, tool: mcp_types.Tool, unknown: list[str], most: int = 6) -> list[dict[str, str]]:
+        """Return ids of a server's things to try for arguments that nothing links to a thing: if a result repeats the
+        id, the argument is linked to it (`make_catalog`)."""
+        needed = needed_arguments(tool)
+        open_to = [
+            path
+            for path in unknown
+            if needed[path].get("type") == "string" and not set(words_of(path)) & (_TEXTS | SEARCHING | {"path", "url"})
+        ]
+        kinds = [[*values][:2] for (_, by), values in self.here[server].items() if by == "id"]
+        ids = [value for pair in itertools.zip_longest(*kinds) for value in pair if isinstance(value, str)]
+        return [{path: value} for path in open_to for value in ids if "@" not in value][:most]
 
     async def read(self, seconds: float) -> None:
         "Call the reading tools with all known identifiers, until a round finds nothing new or the time is over."
@@ -390,14 +427,8 @@ class Probe:
             drawn = [{name: self.rng.choice(values) for name, values in choices.items()} for _ in range(30)]
         else:
             drawn = [self.some_values(server, tool, choices) for _ in range(6)]
-            texts = [path for path, schema in needed_arguments(tool).items() if schema.get("type") == "string"]
-            drawn += [  # an id that a result then repeats links the argument to its thing (catalog)
-                self.some_values(server, tool, choices) | {path: value}
-                for path in texts
-                for (_, by), values in identifiers.items()
-                for value in (values[:3] if by == "id" and not choices[path] else ())
-                if isinstance(value, str)
-            ]
+            unknown = [path for path, values in choices.items() if not values]
+            drawn += [self.some_values(server, tool, choices) | tried for tried in self.trials(server, tool, unknown)]
         return [whole_arguments(values) for values in drawn]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
@@ -437,14 +468,16 @@ class Probe:
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
-                done = worked >= 4 and len(tries) != worked + 1  # one failure alone does not show a condition
+                done = (
+                    worked >= 4 and len(tries) != worked + 1
+                )  # after a single failure, more tries show whether it has a condition
                 if monotonic() > over or name in self.reports[server].left_out or done:
                     continue
                 if turn >= 6 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
-                drawn = [self.change_values(server, tool, identifiers) for _ in range(6)]
-                tried = [values for values, _ in tries]
-                values = next((values for values in drawn if values not in tried), drawn[0])
+                tried, draws = [values for values, _ in tries], 0
+                while (values := self.change_values(server, tool, identifiers)) in tried and draws < 5:
+                    draws += 1
                 tries.append((values, await self.effect(server, name, whole_arguments(values))))
         for (server, name), tries in self.tries.items():
             worked = [(values, check) for values, check in tries if check is not None]
@@ -532,6 +565,7 @@ class Probe:
             fixed=fixed,
             examples=examples,
             only=self.conditions(self.tries[server, tool.name], takes),
+            refused=[tried for tried, check in self.tries[server, tool.name] if check is None],
             shown_by=shown_by,
         )
 
