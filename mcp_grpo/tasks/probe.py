@@ -240,6 +240,7 @@ class Probe:
         # (server, tool) -> values of each try, and its check
         self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(list)
         self.tables: list[Table] = []
+        self.made: tuple[tuple[int, int], Catalog] | None = None  # numbers of calls and changes, and their catalog
         # server -> (noun, id or name) -> values that its results showed; filled by `identifiers`
         self.here: dict[str, dict[tuple[str, str], dict]] = defaultdict(lambda: defaultdict(dict))
 
@@ -310,14 +311,18 @@ class Probe:
         return True
 
     def catalog(self) -> Catalog:
-        "Return the catalog of the calls so far."
+        "Return the catalog of the calls so far; it is made again only after a new call or change."
+        so_far = len(self.seen), len(self.changers)
+        if self.made and self.made[0] == so_far:
+            return self.made[1]
         reading: dict[str, dict] = {}
         changing = []
         for server, tools in self.tools.items():
             reading[server] = {name: tool for name, tool in tools.items() if name not in self.changing[server]}
             changing += [tools[name] for name in self.changing[server]]
         catalog = make_catalog(reading, self.seen.values(), changing)
-        return catalog.model_copy(update={"changers": self.changers})
+        self.made = so_far, catalog.model_copy(update={"changers": self.changers})
+        return self.made[1]
 
     def identifiers(self) -> dict[tuple[str, str], list]:
         "Return the values that identify things: (noun, id or name) -> values in the order of the calls."
@@ -462,9 +467,9 @@ class Probe:
 
     async def change(self, seconds: float) -> None:
         """Try the tools that change something in turn, each time in clean sessions, and keep those whose effect a
-        reading tool shows; a tool is done after four successes, or after six tries without one."""
+        reading tool shows; a tool is done after four successes, or after twelve tries without one."""
         over, identifiers = monotonic() + seconds, self.identifiers()
-        for turn in range(10):
+        for turn in range(16):
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
@@ -473,7 +478,7 @@ class Probe:
                 )  # after a single failure, more tries show whether it has a condition
                 if monotonic() > over or name in self.reports[server].left_out or done:
                     continue
-                if turn >= 6 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
+                if turn >= 12 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
                 tried, draws = [values for values, _ in tries], 0
                 while (values := self.change_values(server, tool, identifiers)) in tried and draws < 5:
