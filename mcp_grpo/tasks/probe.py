@@ -25,20 +25,11 @@ import mcp_types
 from ..client.pool import Lease, Pool
 from ..client.session import SessionError
 from ..env.episode import cut_result, state_text
-from mcp_grpo.tasks.calls import (
-    PASSING,
-    ROOT_WORDS,
-    SEARCHING,
-    Known,
-    doubt_reading,
-    facts_of,
-    is_fact,
-    leaves,
-    options_in,
-)
-from .calls import read_value, words_of, writes
+from .calls import PASSING, ROOT_WORDS, SEARCHING, Known, doubt_reading, facts_of, is_fact, leaves
+from .calls import options_in, read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
-from .catalog import needed_arguments, noun_of, one_of, records_of, related_in, wanted_by, whole_arguments
+from .catalog import needed_arguments, noun_of, one_of, records_of, related_in, wanted_by
+from .catalog import whole_arguments
 from .grammar import MAKING, Step, step_of
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
