@@ -932,8 +932,8 @@ def _linked_by_value(
     readers: list[Reader], of_tool: dict[tuple[str, str], list[Seen]], values: dict[str, dict[str, list]]
 ) -> dict[str, tuple[str, Key]]:
     """Return reader's id -> (argument, key) for the arguments whose names and descriptions say nothing, and which
-    identify a thing all the same: most calls, at least two, passed an id of such a thing at the same server, and the
-    records that they returned repeat it."""
+    identify a thing all the same: most of the calls that passed an id of the same server, at least two, passed that of
+    such a thing, and the records that they returned repeat it."""
     own_ids = {
         (noun, path)
         for noun, fields in values.items()
@@ -950,15 +950,16 @@ def _linked_by_value(
     found = {}
     for reader in readers if ids else ():
         for argument, key in reader.takes.items() if reader.items is None else ():
-            passed = Counter()
+            passed, known = Counter(), 0
             for call in of_tool[reader.server, reader.tool]:
                 given = call.given.get(argument)
                 nouns = ids.get((reader.server, given), set()) if isinstance(given, str) else set()
                 repeated = any(len(record) > 1 and given in record.values() for record in records_of(reader, call))
+                known += len(nouns) == 1
                 if len(nouns) == 1 and repeated:
                     passed.update(nouns)
             [(noun, n)] = passed.most_common(1) or [("", 0)]
-            if key.by == "value" and n > 1 and 2 * n > len(of_tool[reader.server, reader.tool]):
+            if key.by == "value" and n > 1 and 2 * n > known:
                 found[reader.id] = argument, Key(thing=noun, by="id")
     return found
 

@@ -458,9 +458,9 @@ class Probe:
 
     async def change(self, seconds: float) -> None:
         """Try the tools that change something in turn, each time in clean sessions, and keep those whose effect a
-        reading tool shows; a tool is done after four successes, or after twelve tries without one."""
+        reading tool shows; a tool is done after four successes, or after eight tries without one."""
         over, identifiers = monotonic() + seconds, self.identifiers()
-        for turn in range(16):
+        for turn in range(12):
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
@@ -469,7 +469,7 @@ class Probe:
                 )  # after a single failure, more tries show whether it has a condition
                 if monotonic() > over or name in self.reports[server].left_out or done:
                     continue
-                if turn >= 12 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
+                if turn >= 8 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
                 tried, draws = [values for values, _ in tries], 0
                 while (values := self.change_values(server, tool, identifiers)) in tried and draws < 5:
