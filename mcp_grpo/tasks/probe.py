@@ -318,6 +318,7 @@ class Probe:
     def identifiers(self) -> dict[tuple[str, str], list]:
         "Return the values that identify things: (noun, id or name) -> values in the order of the calls."
         catalog, found = self.catalog(), defaultdict(dict)
+        self.here.clear()  # a thing may have got another noun
         self.takes = {reader.id: reader.takes for reader in catalog.readers}
         for call, reader in catalog.read(self.seen.values()):
             fields = [field for field in catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
@@ -464,9 +465,8 @@ class Probe:
             for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
-                done = (
-                    worked >= 4 and len(tries) != worked + 1
-                )  # after a single failure, more tries show whether it has a condition
+                # after a single failure, more tries show whether the change has a condition
+                done = worked >= 4 and len(tries) != worked + 1
                 if monotonic() > over or name in self.reports[server].left_out or done:
                     continue
                 if turn >= 8 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
