@@ -12,7 +12,8 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -21,7 +22,7 @@ from typing import Any
 import mcp_types
 
 from ..aio import run_sync
-from ..client.pool import Pool, together
+from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..config import ConfigError, nearest
 from ..files import check_writable, replace_file, writing
@@ -93,6 +94,18 @@ class Prover:
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
         self.readers = {(reader.server, reader.tool): reader for reader in self.catalog.readers}
+        self.leases: dict[str, Lease] = {}  # server -> where its reading calls are repeated; if none, in a new one
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Keep one session open per server for repeating reading calls: with most servers, the beginning of a session
+        costs more than many calls."""
+        async with AsyncExitStack() as stack:
+            for server in self.probe.tools:
+                if self.pool.room([server]) > 1:  # the episodes need sessions too
+                    self.leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
+            yield
+        self.leases.clear()
 
     def task(self, question: Question, check: dict | None = None, data_source: str = "explored") -> Task:
         "Return the task of a question, with the tools that it offers."
@@ -159,14 +172,14 @@ class Prover:
         ]
 
     async def repeats(self, question: Question) -> bool:
-        """Return whether the calls of a question give the same records again, in clean sessions and after another
-        call."""
-        servers = list(dict.fromkeys(step.server for step in question.steps))
+        "Return whether the calls of a question give the same records again, after other calls."
         before = random.Random(question.text).choice(self.quiet)
-        async with await self.pool.lease(sorted({*servers, before.server})) as lease:
-            await lease.call(before.server, before.tool, before.params)
+        servers = {before.server, *(step.server for step in question.steps)}
+        async with await self.pool.lease(sorted(servers - self.leases.keys())) as lease:
+            leases = dict.fromkeys(servers, lease) | self.leases
+            await leases[before.server].call(before.server, before.tool, before.params)
             for step in question.steps:
-                result = await lease.call(step.server, step.tool, step.arguments)
+                result = await leases[step.server].call(step.server, step.tool, step.arguments)
                 content = cut_result(result.content, self.pool.specs[step.server].max_result_chars)
                 if result.is_error or result.fault:
                     return False
@@ -310,10 +323,12 @@ async def explore(
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
-    for name in (*SETS[1:], SETS[0]):
-        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
-        kept = found.train if name == "train" else found.heldout
-        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept, grammar.phrases.rare)
+    async with prover.reading():
+        for name in (*SETS[1:], SETS[0]):
+            left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
+            part, source = parts[name], f"explored/{name}"
+            kept = found.train if name == "train" else found.heldout
+            await prove_mix(prover, part, wanted[name], source, left, seed, kept, grammar.phrases.rare)
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]
