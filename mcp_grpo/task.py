@@ -227,6 +227,12 @@ class StateCheck(TypedDict):
             Field(description=("by how many items, or by what number, that part must have grown since the start")),
         ]
     ]
+    new_lines: NotRequired[
+        Annotated[
+            StrictInt,
+            Field(ge=1, description="how many lines of a text are new at the end; one of them must state `contains`"),
+        ]
+    ]
     function: NotRequired[
         Annotated[
             str,

@@ -262,7 +262,7 @@ class Failure:
                 f"-> {ended}: {' '.join(event.content.split())[:300]}"
             )
         check = self.task.state_check or {}
-        conditions = ("path", "equals", "count", "contains", "function")
+        conditions = ("path", "equals", "count", "contains", "new_lines", "function")
         wanted = {name: check[name] for name in conditions if name in check} or self.task.success.get("values")
         answered = f"; answered: {self.outcome.answer}" if self.outcome and not check else ""
         if wanted:

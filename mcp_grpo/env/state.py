@@ -242,6 +242,10 @@ def state_holds(task: Task, record: Record) -> bool | Invalid:
         if added is None:
             return Invalid("the state check could not read the state")
         names = names_told(task, record, check["contains"])
+        if "new_lines" in check:
+            lines = Counter(record.state.splitlines()) - Counter((record.state_before or "").splitlines())
+            stated = any(gives(task, line, check["contains"], names) for line in lines)
+            return stated and lines.total() == check["new_lines"]
         if len(added) == 1 and gives(task, added[0], check["contains"], names):
             return True
     before, after = (_seen(state, check.get("path", "")) for state in (record.state_before, record.state))

@@ -96,13 +96,15 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     texts = [value for value in dict.fromkeys(given) if isinstance(value, str) and len(value) > 3]
     shown = [value for value in texts if value in now and value not in look.params.values()]
     added = [value for value in shown if value not in was]
-    lines = {line.strip() for line in now.splitlines()} - {line.strip() for line in was.splitlines()}
+    new = Counter(now.splitlines()) - Counter(was.splitlines())
+    telling = [line for line in new if added and all(_states_alone(value, line) for value in added)]
     if not shown:
         return 9.0, {}
-    if not added or not all(any(_states_alone(value, line) for line in lines) for value in added):
+    if not telling:
         return 1.7, {"equals": now}
-    beside = set(re.findall(r"[^\W_]+", now)) - set(re.findall(r"[^\W_]+", " ".join(added)))
-    return 1.5, {"contains": added, "words": sorted(beside)}  # `words`: the other words of the text
+    beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(added)))
+    check = {"contains": added, "new_lines": new.total()}
+    return 1.5, check | ({"words": sorted(beside)} if beside else {})  # `words`: the other words of the line
 
 
 def _states_alone(value: str, line: str) -> bool:
