@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -293,17 +293,36 @@ def names_in_result(
     return {word for word in _words_in(value) if _looks_like_a_name(word)} - keys
 
 # %% ../../nbs/04_env/05_offer.ipynb #486e3f17
+def _from_memory(
+    task: Task,
+    results: Sequence[str],  # of its calls, in order; empty: only the first call is looked at
+    asked: Iterable[str],  # words of the question
+    tools: str,  # names, descriptions and schemas of the tools
+) -> set[str]:
+    """Return the words of those arguments that a policy cannot copy: the question lacks a name in them, and neither the
+    tools nor an earlier result show the whole argument."""
+    known, shown, found = {word.lower() for word in asked}, tools, set()
+    for call, result in zip(task.tool_sequence, results or [""]):
+        for leaf in (leaf for leaf in leaves(call["params"]) if isinstance(leaf, str) and leaf not in shown):
+            words = _WORD.findall(leaf)
+            if any(_looks_like_a_name(word) and word.lower() not in known for word in words):
+                found |= set(words)
+        shown += result
+    return found
+
+
 def with_pseudonyms(
     task: Task,  # a complete task
     seed: int | str = 0,  # seed of the invented words; part of the new task's id
-    results: Iterable[str] = (),  # results of its calls, whose names and codes are replaced too
+    results: Sequence[str] = (),  # results of its calls, in order; their names and codes are replaced too
 ) -> Task:  # a new task with another id; the same task if there is nothing to replace
     "Return a copy of a task with invented names and codes, which its episodes translate for the servers."
     check = task.state_check or {}
     changed = {name: check[name] for name in ("params", "contains", "equals") if name in check}
     asked = set(_words_in([message["content"] for message in task.prompt]))
     listed = [[tool.name, tool.description, tool.arguments, tool.parameters] for tool in task.tools]
-    spoken_of = set(_WORD.findall(json.dumps(listed, ensure_ascii=False)))
+    tools = json.dumps(listed, ensure_ascii=False)
+    spoken_of = set(_WORD.findall(tools))
     otherwise = {word.lower() for word in asked}  # a name that the question spells otherwise cannot be replaced there
     handed_on = {
         word
@@ -311,8 +330,9 @@ def with_pseudonyms(
         if _looks_like_a_name(word) and (word in asked or word.lower() not in otherwise)
     }
     beside = {word for content in results for word in names_in_result(content) if word.lower() not in otherwise}
+    kept = spoken_of | _from_memory(task, results, asked, tools)
     rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
-    for word in sorted((handed_on | beside) - spoken_of, key=lambda word: (word not in handed_on, word)):
+    for word in sorted((handed_on | beside) - kept, key=lambda word: (word not in handed_on, word)):
         taken = asked | spoken_of | handed_on | beside | set(shown.values())
         drawn = (_pseudonym(word, rng, keep=i < 20) for i in range(40))  # few codes of two digits are left free
         found = [new for new in drawn if new not in taken]
