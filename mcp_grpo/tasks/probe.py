@@ -236,6 +236,7 @@ class Probe:
         self.made: tuple[tuple[int, int], Catalog] | None = None  # numbers of calls and changes, and their catalog
         # server -> (noun, id or name) -> values that its results showed; filled by `identifiers`
         self.here: dict[str, dict[tuple[str, str], dict]] = defaultdict(lambda: defaultdict(dict))
+        self.records: dict[str, dict[str, dict]] = defaultdict(lambda: defaultdict(dict))  # noun -> id -> fields
 
     def choose_tools(self, server: str, listed: dict[str, mcp_types.Tool]) -> None:
         """Keep the tools that may be called: all tools if each episode has its own state, otherwise the tools that only
@@ -321,6 +322,7 @@ class Probe:
         "Return the values that identify things: (noun, id or name) -> values in the order of the calls."
         catalog, found = self.catalog(), defaultdict(dict)
         self.here.clear()  # a thing may have got another noun
+        self.records.clear()
         self.takes = {reader.id: reader.takes for reader in catalog.readers}
         for call, reader in catalog.read(self.seen.values()):
             fields = [field for field in catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
@@ -329,6 +331,8 @@ class Probe:
                     if isinstance(value := record.get(field.path), (str, int)) and not isinstance(value, bool):
                         found[field.refers or reader.gives, field.kind].setdefault(value)
                         self.here[call.server][field.refers or reader.gives, field.kind].setdefault(value)
+                        if field.kind == "id" and not field.refers:
+                            self.records[reader.gives][str(value)] |= record
         for link in catalog.links:
             for call in self.seen.values():
                 for record in related_in(link, call) if call.id == link.id else ():
@@ -495,21 +499,17 @@ class Probe:
             thing = next((thing for thing in catalog.things if thing.noun == key.thing), None)
             if thing is None or key.by != "id":
                 continue
-            ids = [field.path for field in thing.fields if field.kind == "id" and not field.refers]
-            known: dict[str, dict] = defaultdict(dict)  # id -> all its observed fields
-            for call, reader in catalog.read(self.seen.values()):
-                for record in records_of(reader, call) if reader.gives == thing.noun else ():
-                    for path in ids:
-                        if path in record:
-                            known[str(record[path])] |= record
+            known = self.records[thing.noun]
             did, did_not = (
                 [known[str(values[argument])] for values, check in tries if (check is not None) == worked]
                 for worked in (True, False)
             )
             for field in thing.fields:
                 holds, fails = ({record.get(field.path) for record in side} for side in (did, did_not))
-                tells = field.kind in ("category", "flag") and None not in holds and not holds & fails
-                if tells and min(len(did), len(did_not)) >= 2:  # a single thing would differ in every field
+                tells = field.kind in ("category", "flag") and None not in holds or holds == {None}
+                if (
+                    tells and not holds & fails and min(len(did), len(did_not)) >= 2
+                ):  # a single thing would differ in every field
                     found[argument] = {field.path: sorted(holds, key=str)}
                     break
         return found
@@ -570,13 +570,34 @@ class Probe:
     def change_values(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> dict[str, Any]:
         """Return values for the arguments of a changing tool, by path: existing things, and guessed texts and numbers.
         If the tool creates a thing, the thing gets a new name."""
-        choices = self.choices(server, tool, identifiers)
+        choices, tries = self.choices(server, tool, identifiers), self.tries[server, tool.name]
         for path, key in self.keys(server, tool).items():
+            if key[1] == "id" and all(check is None for _, check in tries):
+                choices[path] = self.unlike(key[0], choices[path], [values.get(path) for values, _ in tries])
             if self.makes(server, tool, key[0]):
                 name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
         return self.some_values(server, tool, choices)
+
+    def unlike(self, noun: str, ids: list, failed: list) -> list:
+        """Return the things that share least with all the things with which a change failed: if a returned book could
+        not be returned, one that is still lent."""
+        known = self.records[noun]
+        kinds = {
+            field.path: field.kind for thing in self.catalog().things if thing.noun == noun for field in thing.fields
+        }
+
+        def traits(id: Any) -> set[tuple]:
+            return {
+                (path, value if kinds.get(path) in ("category", "flag") else value is None)
+                for path, value in known[str(id)].items()
+            }
+
+        observed = [traits(id) for id in failed if str(id) in known]
+        common = set.intersection(*observed) if observed else set()
+        shared = [len(common & traits(id)) if str(id) in known else len(common) for id in ids]
+        return [id for id, n in zip(ids, shared) if n == min(shared)]
 
     def makes(self, server: str, tool: mcp_types.Tool, noun: str) -> bool:
         "Return whether a tool's name says that it makes such a thing."
