@@ -658,6 +658,13 @@ class Task:
             raise ValueError("success.must_call_tool: the field is missing; success.kind 'calls' needs it.")
         if self.state_check and not _CONDITIONS & self.state_check.keys():
             raise ValueError(f"state_check: at least one of {', '.join(sorted(_CONDITIONS))} is needed.")
+        if self.state_check and "new_lines" in self.state_check:
+            beside = {"path", "equals", "count", "function"} & self.state_check.keys()
+            if beside or "contains" not in self.state_check:
+                raise ValueError(
+                    "state_check.new_lines: it needs `contains`, and no other condition or path; "
+                    + (f"remove {', '.join(sorted(beside))}." if beside else "add it.")
+                )
         if self.success["kind"] == "state" and not self.state_check:
             raise ValueError("state_check: the field is missing; success.kind 'state' needs it.")
         return self

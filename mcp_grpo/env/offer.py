@@ -22,7 +22,7 @@ from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
 from ..config import nearest
 from .action import ARGUMENT_ALIASES, with_texts
-from .answers import leaves
+from .answers import leaves, readable
 from .references import References, has_references
 from .state import objects_in
 from ..files import read_json
@@ -299,15 +299,17 @@ def _from_memory(
     asked: Iterable[str],  # words of the question
     tools: str,  # names, descriptions and schemas of the tools
 ) -> set[str]:
-    """Return the words of those arguments that a policy cannot copy: the question lacks a name in them, and neither the
-    tools nor an earlier result show the whole argument."""
-    known, shown, found = {word.lower() for word in asked}, tools, set()
+    """Return the words of those arguments that a policy cannot copy: their names are neither all in the question nor
+    all in one earlier result, and the tools do not show the whole argument."""
+    sources, found = [{word.lower() for word in asked}], set()
     for call, result in zip(task.tool_sequence, results or [""]):
-        for leaf in (leaf for leaf in leaves(call["params"]) if isinstance(leaf, str) and leaf not in shown):
+        for leaf in (leaf for leaf in leaves(call["params"]) if isinstance(leaf, str)):
             words = _WORD.findall(leaf)
-            if any(_looks_like_a_name(word) and word.lower() not in known for word in words):
+            names = {word.lower() for word in words if _looks_like_a_name(word)}
+            listed = re.search(rf"(?<!\w){re.escape(leaf)}(?!\w)", tools)
+            if not listed and not any(names <= source for source in sources):
                 found |= set(words)
-        shown += result
+        sources.append({word.lower() for word in _WORD.findall(readable(result))})
     return found
 
 

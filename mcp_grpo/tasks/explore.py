@@ -94,18 +94,31 @@ class Prover:
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
         self.readers = {(reader.server, reader.tool): reader for reader in self.catalog.readers}
-        self.leases: dict[str, Lease] = {}  # server -> where its reading calls are repeated; if none, in a new one
+        self.shown_by = {(changer.server, changer.tool): changer.shown_by for changer in catalog.changers}
+        self.idle: dict[str, list[Lease]] = defaultdict(
+            list
+        )  # server -> sessions in which only reading calls were made
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
-        """Keep one session open per server for repeating reading calls: with most servers, the beginning of a session
-        costs more than many calls."""
-        async with AsyncExitStack() as stack:
-            for server in self.probe.tools:
-                if self.pool.room([server]) > 1:  # the episodes need sessions too
-                    self.leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
-            yield
-        self.leases.clear()
+    async def session(self, server: str) -> AsyncIterator[Lease]:
+        """Lend a session for reading calls, if possible one that made some before: with most servers, the beginning of
+        a session costs more than many calls."""
+        lease = self.idle[server].pop() if self.idle[server] else await self.pool.lease([server])
+        try:
+            yield lease
+        except BaseException:
+            await lease.release()
+            raise
+        if self.pool.free(server) > 1 and not lease.session(server).released:  # episodes can still begin
+            self.idle[server].append(lease)
+        else:
+            await lease.release()
+
+    async def close(self) -> None:
+        "End the idle sessions."
+        leases = [lease for leases in self.idle.values() for lease in leases]
+        self.idle.clear()
+        await together(Lease.release, leases)
 
     def task(self, question: Question, check: dict | None = None, data_source: str = "explored") -> Task:
         "Return the task of a question, with the tools that it offers."
@@ -173,24 +186,30 @@ class Prover:
 
     async def repeats(self, question: Question) -> bool:
         "Return whether the calls of a question give the same records again, after other calls."
-        before = random.Random(question.text).choice(self.quiet)
-        servers = {before.server, *(step.server for step in question.steps)}
-        async with await self.pool.lease(sorted(servers - self.leases.keys())) as lease:
-            leases = dict.fromkeys(servers, lease) | self.leases
-            await leases[before.server].call(before.server, before.tool, before.params)
-            for step in question.steps:
-                result = await leases[step.server].call(step.server, step.tool, step.arguments)
-                content = cut_result(result.content, self.pool.specs[step.server].max_result_chars)
+        before, contents = random.Random(question.text).choice(self.quiet), []
+        async with AsyncExitStack() as stack:
+            servers = sorted({before.server, *(step.server for step in question.steps)})
+            leases = {server: await stack.enter_async_context(self.session(server)) for server in servers}
+            calls = [(before.server, before.tool, before.params)]
+            calls += [(step.server, step.tool, step.arguments) for step in question.steps]
+            for server, tool, params in calls:
+                result = await leases[server].call(server, tool, params)
+                if result.fault:
+                    await leases[server].release()  # a dead session would fail the questions after this one too
                 if result.is_error or result.fault:
                     return False
-                if question.shown:  # the last call shows the answer; the calls before it need not repeat
-                    if step is question.steps[-1] and not all(shows(content, value) for value in question.values):
-                        return False
-                    continue
-                seen, reader = self.probe.seen[step], self.readers[step.server, step.tool]
-                again = replace(seen, content=content)
-                if content != seen.content and _lasting(reader, again) != _lasting(reader, seen):
-                    return False
+                contents.append(cut_result(result.content, self.pool.specs[server].max_result_chars))
+        return self.same(question, contents[1:])
+
+    def same(self, question: Question, contents: list[str]) -> bool:
+        "Return whether results of a question's calls hold the records from which the question was made."
+        if question.shown:  # the last call shows the answer; the calls before it need not repeat
+            return all(shows(contents[-1], value) for value in question.values)
+        for step, content in zip(question.steps, contents, strict=True):
+            seen, reader = self.probe.seen[step], self.readers[step.server, step.tool]
+            again = replace(seen, content=content)
+            if content != seen.content and _lasting(reader, again) != _lasting(reader, seen):
+                return False
         return True
 
     async def prove(self, question: Question, data_source: str) -> Task | str:
@@ -209,7 +228,8 @@ class Prover:
                 check = await self.probe.result_after(change, question.look)
             else:
                 before = [(step.server, step.tool, step.arguments) for step in question.steps]
-                check = await self.probe.effect(change.server, change.tool, change.arguments, before)
+                shown_by = self.shown_by.get((change.server, change.tool), "")
+                check = await self.probe.effect(change.server, change.tool, change.arguments, before, shown_by)
             if check is None:
                 return "no reading tool shows the change"
         elif not await self.repeats(question):
@@ -220,6 +240,8 @@ class Prover:
             return "one of its calls failed when it was executed again"
         if not solved(task, outcome):
             return "its own calls and answer were not scored as a success"
+        if not change and not self.same(question, [event.content for event in outcome.events]):
+            return "its answer was different in a clean session"
         if change and (await play("null", task, self.pool)).success:
             return "a policy that does nothing solves it"
         return task
@@ -323,12 +345,11 @@ async def explore(
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
-    async with prover.reading():
-        for name in (*SETS[1:], SETS[0]):
-            left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
-            part, source = parts[name], f"explored/{name}"
-            kept = found.train if name == "train" else found.heldout
-            await prove_mix(prover, part, wanted[name], source, left, seed, kept, grammar.phrases.rare)
+    for name in (*SETS[1:], SETS[0]):
+        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
+        kept = found.train if name == "train" else found.heldout
+        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept, grammar.phrases.rare)
+    await prover.close()
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]

@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 import mcp_types
 
-from ..client.pool import Lease, Pool
+from ..client.pool import Lease, Pool, together
 from ..client.session import SessionError
 from ..env.episode import cut_result, state_text
 from .calls import PASSING, ROOT_WORDS, SEARCHING, Known, doubt_reading, facts_of, is_fact, leaves
@@ -96,14 +96,15 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     texts = [value for value in dict.fromkeys(given) if isinstance(value, str) and len(value) > 3]
     shown = [value for value in texts if value in now and value not in look.params.values()]
     added = [value for value in shown if value not in was]
-    new = Counter(now.splitlines()) - Counter(was.splitlines())
-    telling = [line for line in new if added and all(_states_alone(value, line) for value in added)]
     if not shown:
         return 9.0, {}
-    if not telling:
+    new = Counter(now.splitlines()) - Counter(was.splitlines())
+    stated = [text for text in dict.fromkeys(map(str, given)) if any(_states_alone(text, line) for line in new)]
+    telling = [line for line in new if all(_states_alone(text, line) for text in stated)]
+    if not added or not set(added) <= set(stated) or not telling:  # no single line tells the whole change
         return 1.7, {"equals": now}
-    beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(added)))
-    check = {"contains": added, "new_lines": new.total()}
+    beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(stated)))
+    check = {"contains": stated, "new_lines": new.total()}
     return 1.5, check | ({"words": sorted(beside)} if beside else {})  # `words`: the other words of the line
 
 
@@ -464,23 +465,32 @@ class Probe:
         return found
 
     async def change(self, seconds: float) -> None:
-        """Try the tools that change something in turn, each time in clean sessions, and keep those whose effect a
-        reading tool shows; a tool is done after four successes, or after eight tries without one."""
+        """Try the tools that change something, all of them in each turn, each in a clean session, and keep those whose
+        effect a reading tool shows; a tool is done after four successes, or after eight tries without one."""
         over, identifiers = monotonic() + seconds, self.identifiers()
+        names = [(server, name) for server, tools in self.changing.items() for name in sorted(tools)]
+
+        async def attempt(item: tuple[str, str, dict]) -> dict | None:
+            server, name, values = item
+            return await self.effect(server, name, whole_arguments(values))
+
         for turn in range(12):
-            for server, name in ((server, name) for server, names in self.changing.items() for name in sorted(names)):
+            turns = []
+            for server, name in names if monotonic() < over else ():
                 tool, tries = self.tools[server][name], self.tries[server, name]
                 worked = sum(check is not None for _, check in tries)
                 # after a single failure, more tries show whether the change has a condition
                 done = worked >= 4 and len(tries) != worked + 1
-                if monotonic() > over or name in self.reports[server].left_out or done:
+                if name in self.reports[server].left_out or done:
                     continue
                 if turn >= 8 and not worked or takes_statement(tool, r"\b(?:sql|insert|update|delete|create)\b"):
                     continue  # a tool that takes statements is tried with the rows of its tables (tasks.tables)
                 tried, draws = [values for values, _ in tries], 0
                 while (values := self.change_values(server, tool, identifiers)) in tried and draws < 5:
                     draws += 1
-                tries.append((values, await self.effect(server, name, whole_arguments(values))))
+                turns.append((server, name, values))
+            for (server, name, values), check in zip(turns, await together(attempt, turns)):
+                self.tries[server, name].append((values, check))
         for (server, name), tries in self.tries.items():
             worked = [(values, check) for values, check in tries if check is not None]
             if worked:
@@ -639,10 +649,12 @@ class Probe:
         tool: str,
         params: dict,
         before: Iterable[tuple[str, str, dict]] = (),  # earlier calls: server, tool, arguments
+        shown_by: str = "",  # the reading tool that showed such a change before: server.tool
     ) -> dict | None:
         """Make a change in clean sessions and return the `state_check` of a task that asks for it; None if no reading
         tool shows it."""
-        looks = self.looks(server, params)
+        every = self.looks(server, params)
+        looks = [look for look in every if look.id == shown_by] or every
         async with await self.pool.lease(sorted({server, *(call[0] for call in before)})) as lease:
             for call in before:
                 await lease.call(*call)
@@ -655,6 +667,8 @@ class Probe:
                 if was is None or now.fault or now.is_error or now.content == was or len(now.content) > 100_000:
                     continue
                 rank, check = _shown(was, now.content, params, look, words_of(tool, server)[0])
+                if state_text(now) != now.content:
+                    check.pop("new_lines", None)  # the state is JSON, and has other lines
                 if check and rank < plainest:
                     best = {"server": server, "tool": look.tool, "params": look.params, "write_tool": tool} | check
                     plainest = rank
