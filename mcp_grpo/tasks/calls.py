@@ -480,6 +480,7 @@ SEARCHING = set("query search keyword keywords term terms pattern q word words t
 _FREQUENT = "a e i o s t an the of in to new".split()  # frequent in many texts
 
 
+_CHANGING = set("append delete edit modify move remove rename replace truncate update".split())  # what exists already
 PLACE_WORDS = {"path", "file", "filename"}  # three names for the same kind of argument
 
 
@@ -527,6 +528,7 @@ class Known:
     found: dict = field(default_factory=lambda: defaultdict(list))  # (tool, path) -> distinct values
     texts: list[str] = field(default_factory=list)  # texts of results
     places: list[str] = field(default_factory=list)  # files and folders in results
+    files: list[str] = field(default_factory=list)  # files with which a reading call succeeded
 
     def word(self) -> str:
         "Return a new name, such as cedar-harbour."
@@ -564,6 +566,7 @@ class Known:
         for name in named:
             if name not in self.places and len(self.places) < 200:
                 self.places.append(name)
+        self.files += [path for path in asked if re.search(r"\w\.\w+$", path) and path not in self.files]
 
     def from_results(self, name: str, kind: str | None) -> Any:
         """Return a value of an earlier result: preferably at a path with all words of the argument's name, otherwise at
@@ -608,15 +611,18 @@ class Known:
         if words & ROOT_WORDS and self.folders:
             return self.rng.choice(self.folders)
         if words & {"path", "file", "filename", "source", "destination"} and self.folders:
-            return self.place(tool)
+            return self.place(tool, words)
         if words & {"content", "text", "message", "body", "note", "observation"} and writes(tool):
             return " ".join(self.rng.sample(_NEW_NAMES, self.rng.randrange(3, 7)))
         return _UNKNOWN
 
-    def place(self, tool: mcp_types.Tool) -> str:
+    def place(self, tool: mcp_types.Tool, words: set[str] = frozenset()) -> str:
         """Return a path below a folder: for a reading tool a path from a result, or the folder itself; for a writing
-        tool a new path."""
+        tool a file that was read if it changes what exists, otherwise a new path. `words` are those of the argument."""
         folder = self.rng.choice(self.folders)
+        changes = set(words_of(tool.name)) & _CHANGING and not words & {"destination", "target", "new", "to"}
+        if changes and self.files:
+            return self.rng.choice(self.files)
         if not writes(tool):
             return self.rng.choice(self.places) if self.places and self.rng.random() < 0.8 else folder
         return f"{folder}/{self.word()}" + ".txt" * (not set(words_of(tool.name)) & FOLDER_WORDS)

@@ -1309,6 +1309,7 @@ _ACTING = (
         "submit sync unlock unstage".split()
     )
 )  # first words of tools that may act on the whole, such as a cart
+_MOVING = {"move": ("move", "bring"), "copy": ("copy",), "rename": ("rename",)}  # verb of a tool -> verbs
 _JOINING = set("all and as by from in is of off on out to up".split())  # a tool's name with one of these is no phrase
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #95412228
@@ -1961,17 +1962,28 @@ class Grammar:
 
     def acts(self) -> Iterator[Question]:
         """Yield questions that ask for a change of the whole, by a tool that takes no thing and at most one text: clear
-        the cart, commit with a message."""
+        the cart, commit with a message; or for a move from one place to another."""
         for changer in self.catalog.changers:
             verb, *noun = words_of(changer.tool, changer.server)
             plain = [name for name in changer.arguments if name not in changer.fixed]
             what, existing = " ".join([verb, *(["the", *noun] if noun else [])]), self.takes_existing_name(changer)
             makes = bool(MAKING.keys() & set(words_of(changer.tool))) and not (existing and not noun)
+            examples = [values for values in changer.examples if values not in changer.refused]
+            ends = [
+                next((name for name in plain if set(words_of(name)) & set(known.split())), "")
+                for _, known in _ROLES[:2]
+            ]
+            if verb in _MOVING and all(ends) and len(plain) == 2:
+                for values in examples:
+                    deed = f"{self.rng.choice(_MOVING[verb])} {' '.join(['the', *noun, ''])}{{a}} to {{b}}"
+                    said = deed.format(a=values[ends[0]], b=values[ends[1]])
+                    change = step_of(changer.server, changer.tool, whole_arguments(values))
+                    setting = self.rng.choice(SETTING)
+                    yield asked_change(f"change: {deed}", setting, said, changer.tool, change, stated=values.values())
             if changer.takes or len(plain) > 1 or makes or verb not in _ACTING or set(noun) & _JOINING:
                 continue
             if not (plain or noun) or verb in _SETTERS and [" ".join(noun)] != [*map(argument_label, plain)]:
                 continue
-            examples = [values for values in changer.examples if values not in changer.refused]
             for values in examples if plain else examples[:1]:
                 value, label = values[plain[0]] if plain else "", argument_label(plain[0]) if plain else ""
                 deed = self.rng.choice(ACT_ON if existing else ACT_WITH if plain else ("{d}",))

@@ -93,9 +93,14 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
         return _difference(read_value(was), read_value(now), given, verb) or (9.0, {})
     if len(now) >= 900:
         return 9.0, {}
-    texts = [value for value in dict.fromkeys(given) if isinstance(value, str) and len(value) > 3]
+    # a listing of a folder names a file without its folder
+    named = [part for value in given if isinstance(value, str) for part in (value, value.rpartition("/")[2])]
+    texts = [value for value in dict.fromkeys(named) if len(value) > 3]
     shown = [value for value in texts if value in now and value not in look.params.values()]
     added = [value for value in shown if value not in was]
+    gone = [value for value in texts if value in was and value not in now and value not in look.params.values()]
+    if gone:
+        return 1.7, {"equals": now}
     if not shown:
         return 9.0, {}
     new = Counter(now.splitlines()) - Counter(was.splitlines())
