@@ -450,6 +450,7 @@ def _in_order(params: dict) -> dict:
         if (
             type(params[low]) is type(params[high])
             and isinstance(params[low], (str, int, float))
+            and "/" not in str(params[low])  # a path is no amount
             and params[low] > params[high]
         ):
             params[low], params[high] = params[high], params[low]
@@ -480,7 +481,9 @@ SEARCHING = set("query search keyword keywords term terms pattern q word words t
 _FREQUENT = "a e i o s t an the of in to new".split()  # frequent in many texts
 
 
-_CHANGING = set("append delete edit modify move remove rename replace truncate update".split())  # what exists already
+_CHANGING = set(
+    "append copy delete edit modify move remove rename replace truncate update".split()
+)  # what exists already
 PLACE_WORDS = {"path", "file", "filename"}  # three names for the same kind of argument
 
 
@@ -620,8 +623,9 @@ class Known:
         """Return a path below a folder: for a reading tool a path from a result, or the folder itself; for a writing
         tool a file that was read if it changes what exists, otherwise a new path. `words` are those of the argument."""
         folder = self.rng.choice(self.folders)
-        changes = set(words_of(tool.name)) & _CHANGING and not words & {"destination", "target", "new", "to"}
-        if changes and self.files:
+        called = set(words_of(tool.name))
+        changes = called & _CHANGING and not called & (FOLDER_WORDS | {"create", "make", "write"})
+        if changes and self.files and not words & {"dest", "destination", "target", "new", "to"}:
             return self.rng.choice(self.files)
         if not writes(tool):
             return self.rng.choice(self.places) if self.places and self.rng.random() < 0.8 else folder

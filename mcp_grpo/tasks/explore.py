@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import anyio
 import mcp_types
 
 from ..aio import run_sync
@@ -33,7 +34,8 @@ from ..env.answers import shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
 from .calls import PASSING, properties_of, words_of
-from .catalog import Catalog, Reader, Seen, read_catalog, records_of, write_catalog
+from .catalog import Catalog, Reader, Seen, inner_arguments, read_catalog, records_of
+from .catalog import whole_arguments, write_catalog
 from .choose import SETS, Mix, known_by_heart, split_questions, tools_of
 from .grammar import Grammar, Question
 from .probe import Probe, Report, own_values
@@ -94,7 +96,7 @@ class Prover:
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
         self.readers = {(reader.server, reader.tool): reader for reader in self.catalog.readers}
-        self.shown_by = {(changer.server, changer.tool): changer.shown_by for changer in catalog.changers}
+        self.changers = {(changer.server, changer.tool): changer for changer in catalog.changers}
         self.idle: dict[str, list[Lease]] = defaultdict(
             list
         )  # server -> sessions in which only reading calls were made
@@ -118,7 +120,8 @@ class Prover:
         "End the idle sessions."
         leases = [lease for leases in self.idle.values() for lease in leases]
         self.idle.clear()
-        await together(Lease.release, leases)
+        with anyio.CancelScope(shield=True):
+            await together(Lease.release, leases)
 
     def task(self, question: Question, check: dict | None = None, data_source: str = "explored") -> Task:
         "Return the task of a question, with the tools that it offers."
@@ -228,7 +231,8 @@ class Prover:
                 check = await self.probe.result_after(change, question.look)
             else:
                 before = [(step.server, step.tool, step.arguments) for step in question.steps]
-                shown_by = self.shown_by.get((change.server, change.tool), "")
+                changer = self.changers.get((change.server, change.tool))
+                shown_by = changer.shown_by if changer else ""
                 check = await self.probe.effect(change.server, change.tool, change.arguments, before, shown_by)
             if check is None:
                 return "no reading tool shows the change"
@@ -244,7 +248,23 @@ class Prover:
             return "its answer was different in a clean session"
         if change and (await play("null", task, self.pool)).success:
             return "a policy that does nothing solves it"
+        by_text = change and "path" not in check and (isinstance(check.get("equals"), str) or "new_lines" in check)
+        if by_text and not await self.tells(task):
+            return "the text that shows the change is the same with another value"
         return task
+
+    async def tells(self, task: Task) -> bool:
+        "Return whether the state check of a change fails if one argument of the change has another value."
+        call, rng = task.tool_sequence[-1], random.Random(task.question)
+        changer, given = self.changers.get((call["server"], call["tool"])), inner_arguments(call["params"])
+        for name, value in given.items() if changer else ():
+            others = [example[name] for example in changer.examples if example.get(name, value) != value]
+            if others:
+                wrong = call | {"params": whole_arguments(given | {name: rng.choice(others)})}
+                tried = replace(task, tool_sequence=[*task.tool_sequence[:-1], wrong])
+                if (await play("oracle", tried, self.pool)).success:
+                    return False
+        return True
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #651dcc31
 @dataclass
@@ -345,11 +365,13 @@ async def explore(
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
-    for name in (*SETS[1:], SETS[0]):
-        left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
-        kept = found.train if name == "train" else found.heldout
-        await prove_mix(prover, parts[name], wanted[name], f"explored/{name}", left, seed, kept, grammar.phrases.rare)
-    await prover.close()
+    try:
+        for name in (*SETS[1:], SETS[0]):
+            left = (0.97 * seconds - (monotonic() - started)) * (0.25 if name != "train" else 1)  # 3 % for closing
+            kept, source = found.train if name == "train" else found.heldout, f"explored/{name}"
+            await prove_mix(prover, parts[name], wanted[name], source, left, seed, kept, grammar.phrases.rare)
+    finally:
+        await prover.close()
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]

@@ -1973,9 +1973,11 @@ class Grammar:
                 next((name for name in plain if set(words_of(name)) & set(known.split())), "")
                 for _, known in _ROLES[:2]
             ]
-            if verb in _MOVING and all(ends) and len(plain) == 2:
+            if verb in _MOVING and all(ends) and len(plain) == 2 and not changer.takes and not set(noun) & _JOINING:
                 for values in examples:
-                    deed = f"{self.rng.choice(_MOVING[verb])} {' '.join(['the', *noun, ''])}{{a}} to {{b}}"
+                    deed = (
+                        f"{self.rng.choice(_MOVING[verb])} {' '.join(['the', *noun, '']) if noun else ''}{{a}} to {{b}}"
+                    )
                     said = deed.format(a=values[ends[0]], b=values[ends[1]])
                     change = step_of(changer.server, changer.tool, whole_arguments(values))
                     setting = self.rng.choice(SETTING)

@@ -94,22 +94,28 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     if len(now) >= 900:
         return 9.0, {}
     # a listing of a folder names a file without its folder
-    named = [part for value in given if isinstance(value, str) for part in (value, value.rpartition("/")[2])]
+    asked = {str(value) for value in look.given.values()}
+    named = [value for value in given if isinstance(value, str) and value not in asked]
+    named = [part for value in named for part in (value, value.rpartition("/")[2])]
     texts = [value for value in dict.fromkeys(named) if len(value) > 3]
-    shown = [value for value in texts if value in now and value not in look.params.values()]
+    shown = [value for value in texts if value in now]
     added = [value for value in shown if value not in was]
-    gone = [value for value in texts if value in was and value not in now and value not in look.params.values()]
-    if gone:
-        return 1.7, {"equals": now}
+    flags = [value for value in inner_arguments(params).values() if isinstance(value, bool)]  # which no line states
+    untold = [text for text in dict.fromkeys(map(str, given + flags)) if text.strip() and text not in asked]
+    gone = [value for value in texts if value in was and value not in now]
+    if gone:  # the source of a move does not tell where the file went
+        told = [
+            text for text in untold if any((part in was) != (part in now) for part in (text, text.rpartition("/")[2]))
+        ]
+        return (1.7, {"equals": now}) if told == untold else (9.0, {})
     if not shown:
         return 9.0, {}
     new = Counter(now.splitlines()) - Counter(was.splitlines())
-    stated = [text for text in dict.fromkeys(map(str, given)) if any(_states_alone(text, line) for line in new)]
-    telling = [line for line in new if all(_states_alone(text, line) for text in stated)]
-    if not added or not set(added) <= set(stated) or not telling:  # no single line tells the whole change
+    telling = [line for line in new if all(_states_alone(text, line) for text in untold)]
+    if not added or not set(added) <= set(untold) or not telling:  # no single line tells the whole change
         return 1.7, {"equals": now}
-    beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(stated)))
-    check = {"contains": stated, "new_lines": new.total()}
+    beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(untold)))
+    check = {"contains": untold, "new_lines": new.total()}
     return 1.5, check | ({"words": sorted(beside)} if beside else {})  # `words`: the other words of the line
 
 
@@ -470,8 +476,8 @@ class Probe:
         return found
 
     async def change(self, seconds: float) -> None:
-        """Try the tools that change something, all of them in each turn, each in a clean session, and keep those whose
-        effect a reading tool shows; a tool is done after four successes, or after eight tries without one."""
+        """Try the tools that change something once per turn, four at a time, each in a clean session, and keep those
+        whose effect a reading tool shows; a tool is done after four successes, or after eight tries without one."""
         over, identifiers = monotonic() + seconds, self.identifiers()
         names = [(server, name) for server, tools in self.changing.items() for name in sorted(tools)]
 
@@ -494,8 +500,9 @@ class Probe:
                 while (values := self.change_values(server, tool, identifiers)) in tried and draws < 5:
                     draws += 1
                 turns.append((server, name, values))
-            for (server, name, values), check in zip(turns, await together(attempt, turns)):
-                self.tries[server, name].append((values, check))
+            for part in (turns[i : i + 4] for i in range(0, len(turns), 4)):
+                for (server, name, values), check in zip(part, await together(attempt, part)):
+                    self.tries[server, name].append((values, check))
         for (server, name), tries in self.tries.items():
             worked = [(values, check) for values, check in tries if check is not None]
             if worked:
@@ -515,16 +522,16 @@ class Probe:
             if thing is None or key.by != "id":
                 continue
             known = self.records[thing.noun]
-            did, did_not = (
-                [known[str(values[argument])] for values, check in tries if (check is not None) == worked]
-                for worked in (True, False)
-            )
+            tried = [(known.get(str(values[argument])), check is not None) for values, check in tries]
+            did, did_not = ([record for record, worked in tried if record and worked == side] for side in (True, False))
+            if min(len(did), len(did_not)) < 2:  # a single thing would differ in every field
+                continue
+            whole = set.intersection(*map(set, did_not))  # fields of all things with which it failed
             for field in thing.fields:
                 holds, fails = ({record.get(field.path) for record in side} for side in (did, did_not))
-                tells = field.kind in ("category", "flag") and None not in holds or holds == {None}
-                if (
-                    tells and not holds & fails and min(len(did), len(did_not)) >= 2
-                ):  # a single thing would differ in every field
+                absent = holds == {None} and all(whole - {field.path} <= set(record) for record in did)
+                tells = field.kind in ("category", "flag") and None not in holds or absent
+                if tells and not holds & fails:
                     found[argument] = {field.path: sorted(holds, key=str)}
                     break
         return found
@@ -593,7 +600,13 @@ class Probe:
                 name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
-        return self.some_values(server, tool, choices)
+        values = self.some_values(server, tool, choices)
+        paths = [name for name, value in values.items() if isinstance(value, str) and "/" in value]
+        there = [name for name in paths if values[name] in self.known[server].files]
+        if len(paths) == 2 and len(there) == 1:  # moved within its folder, where one listing shows both names
+            [new] = set(paths) - set(there)
+            values[new] = f"{values[there[0]].rpartition('/')[0]}/{values[new].rpartition('/')[2]}"
+        return values
 
     def unlike(self, noun: str, ids: list, failed: list) -> list:
         """Return the things that share least with all the things with which a change failed: if a returned book could
@@ -631,6 +644,8 @@ class Probe:
                 return 0
             if any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", call.content) for value in texts):
                 return 1
+            if asked & {value.rpartition("/")[0] for value in texts} - {""}:
+                return 1  # a listing of the folder
             return 3 if call.params else 2
 
         # reading tools can take the change's arguments, such as the path of a new file or the name of a new entity
