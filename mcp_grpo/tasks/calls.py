@@ -481,9 +481,8 @@ SEARCHING = set("query search keyword keywords term terms pattern q word words t
 _FREQUENT = "a e i o s t an the of in to new".split()  # frequent in many texts
 
 
-_CHANGING = set(
-    "append copy delete edit modify move remove rename replace truncate update".split()
-)  # what exists already
+# verbs in the names of tools that need a file that exists
+_ON_EXISTING = set("append copy delete edit modify move remove rename replace truncate update".split())
 PLACE_WORDS = {"path", "file", "filename"}  # three names for the same kind of argument
 
 
@@ -619,12 +618,12 @@ class Known:
             return " ".join(self.rng.sample(_NEW_NAMES, self.rng.randrange(3, 7)))
         return _UNKNOWN
 
-    def place(self, tool: mcp_types.Tool, words: set[str] = frozenset()) -> str:
+    def place(self, tool: mcp_types.Tool, words: frozenset[str] | set[str] = frozenset()) -> str:
         """Return a path below a folder: for a reading tool a path from a result, or the folder itself; for a writing
         tool a file that was read if it changes what exists, otherwise a new path. `words` are those of the argument."""
         folder = self.rng.choice(self.folders)
         called = set(words_of(tool.name))
-        changes = called & _CHANGING and not called & (FOLDER_WORDS | {"create", "make", "write"})
+        changes = called & _ON_EXISTING and not called & (FOLDER_WORDS | {"create", "make", "write"})
         if changes and self.files and not words & {"dest", "destination", "target", "new", "to"}:
             return self.rng.choice(self.files)
         if not writes(tool):

@@ -601,7 +601,8 @@ class Probe:
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
         values = self.some_values(server, tool, choices)
-        paths = [name for name, value in values.items() if isinstance(value, str) and "/" in value]
+        folders = tuple(f"{folder}/" for folder in self.known[server].folders)
+        paths = [name for name, value in values.items() if isinstance(value, str) and value.startswith(folders)]
         there = [name for name in paths if values[name] in self.known[server].files]
         if len(paths) == 2 and len(there) == 1:  # moved within its folder, where one listing shows both names
             [new] = set(paths) - set(there)
