@@ -74,6 +74,22 @@ def whole_arguments(values: dict[str, Any]) -> dict:
         inside[names[-1].removesuffix("[]")] = [value] if names[-1].endswith("[]") else value
     return params
 
+# %% ../../nbs/05_tasks/02_catalog.ipynb #b5d0a102
+def named_beside(
+    value: Any,  # an id or a name
+    values: Iterable,  # other ids or names
+    calls: Iterable[Seen],
+) -> list:
+    "Return those of the values that a call and its result name together with another value: the items of an order."
+    spoken = [f"{call.content} {json.dumps(call.params, ensure_ascii=False)}" for call in calls]
+    texts = [text for text in spoken if _names(text, value)]
+    return [other for other in values if other != value and any(_names(text, other) for text in texts)]
+
+
+def _names(text: str, value: Any) -> bool:
+    "Return whether a text holds a value as a whole word."
+    return re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text) is not None
+
 # %% ../../nbs/05_tasks/02_catalog.ipynb #54ed7130
 def _by_id(value: Any) -> bool:
     "Return whether a value is a table: an object that holds records under their ids."
@@ -296,6 +312,8 @@ def one_of(word: str) -> str:
     "Return the singular of a word: categories becomes category, bills of lading becomes bill of lading."
     if complement := _complement.search(word):
         return one_of(word[: complement.start()]) + word[complement.start() :]
+    if word == "ids":
+        return "id"
     if re.search(r"(?:us|is|ss|news|series)$", word):
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -496,6 +514,9 @@ class Changer(_Strict):
     refused: list[dict] = Described(
         default_factory=list, description="values of its arguments, by path, with which it was tried in vain"
     )
+    together: bool = Described(
+        default=False, description="whether its things belong together, such as an order and an item of it"
+    )
     shown_by: str = Described(description="reader that shows the change, as server.tool")
 
     def fits(self, argument: str, record: dict) -> bool:
@@ -615,6 +636,8 @@ def wanted_by(path: str, schema: dict, noun: str) -> tuple[str, str] | None:
     words = words_of(path.rpartition(".")[2])
     if path.endswith("[]") and words:
         words[-1] = one_of(words[-1])
+    if len(words) > 2 and words[0] == "new" and words[-1] in IDENTIFIERS:
+        words = words[1:]  # the id of a thing that is new to another one, and exists
     if key := key_of(" ".join(words), noun):
         return key
     told = _told.search(schema.get("description") or "")

@@ -24,7 +24,7 @@ KINDS = dict(  # kind -> weight in the mix
     field=7, fields=2, list=2, count=2, extreme=2, larger=1, same=0.4, whether=0.8, unknown=0.8, change=4, sum=2, each=2
 )
 _CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
-_TRIES = 3  # questions per tool, and per pair of tools, that are tried until one of them becomes a task
+_TRIES = 5  # questions per tool, and per pair of tools, that are tried until one of them becomes a task
 _KNOWN = {"name": 3, "number": 2.5, "rare": 0.5}  # how the asker knows the things -> weight in the mix
 
 
@@ -89,7 +89,7 @@ class Mix:
 
     @staticmethod
     def _of_each(units: list[tuple[Question, ...]]) -> list[tuple]:
-        "Return up to three units per tool and per pair of tools, in rounds, the rarest tools first."
+        "Return up to `_TRIES` units per tool and per pair of tools, in rounds, the rarest tools first."
         having = defaultdict(list)
         for unit in units:
             for part in sorted(_covered_by(unit), key=str):

@@ -19,7 +19,7 @@ from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
 from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, is_somebody, one_of
-from .catalog import plural, records_of, relations_in, whole_arguments
+from .catalog import named_beside, plural, records_of, relations_in, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d3d9a248
 @dataclass(frozen=True)
@@ -1278,6 +1278,7 @@ ACT_WITH = (
     '{d}; the {f} is "{v}"',
     '{d} (the {f}: "{v}")',
 )  # for a tool that takes a text
+TOGETHER = ("{d}, with {v}", "{d} and use {v}", "{d}; take {v}")  # for a thing and others that belong to it
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #2771a5ed
 MAKING = {
@@ -1871,6 +1872,8 @@ class Grammar:
             )  # the thing to change is first
             if not takes or len(takes) > 2 or changer.examples and MAKING.keys() & set(words_of(changer.tool)):
                 continue
+            if changer.together:
+                continue
             plain = [name for name in changer.arguments if name not in changer.takes and name not in changer.fixed]
             settings = self.settings(changer, plain, takes[0][1].thing)
             found = [
@@ -1900,6 +1903,42 @@ class Grammar:
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
                 yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated)
+
+    def joint_changes(self, phrases: list[Phrase]) -> Iterator[Question]:
+        """Yield questions that ask for a change of a thing and of others that belong to it: exchange an item of an
+        order. Only the first thing may have to be looked up, and a question is held out with it."""
+        calls = list(self.phrases.calls.values())
+        for changer in self.catalog.changers:
+            if not changer.together or len(changer.takes) + len(changer.fixed) < len(changer.arguments):
+                continue
+            (first, key), *others = changer.takes.items()
+            verb, noun = words_of(changer.tool, changer.server)[0], one_of(words_of(changer.tool)[-1])
+            labels = {path: argument_label(path).removesuffix(" id") for path, _ in others}
+            about = next((path for path, label in labels.items() if f" {label}".endswith(f" {noun}")), "")
+            ids = {path: list(dict.fromkeys(value for _, value in self.handles(k, phrases))) for path, k in others}
+            firsts, near = [h for h in self.handles(key, phrases) if changer.fits(first, h[0].record)], {}
+            by_length = list(_by_length(firsts).values())
+            for _ in range(240 if firsts and all(ids.values()) else 0):
+                phrase, value = self.rng.choice(self.rng.choice(by_length))
+                given, of_kind = {first: value}, {}
+                for path, k in others:
+                    place = path, of_kind.get(k.thing, value)
+                    if place not in near:
+                        near[place] = named_beside(place[1], ids[path], calls)
+                        if k.thing in of_kind:  # such as another variant, rather than the order's next item
+                            inside = set(named_beside(value, near[place], calls))
+                            near[place] = [other for other in near[place] if other not in inside] or near[place]
+                    if near[place]:
+                        given[path] = of_kind[k.thing] = self.rng.choice(near[place])
+                if len(given) < len(changer.takes) or changer.fixed | given in changer.refused:
+                    continue
+                named = {path: f"the {label} {given[path]}" for path, label in labels.items()}
+                x, what = self.rng.choice(phrase.texts), named.pop(about, f"the {noun}")
+                form, setting = self.rng.choice(TOGETHER if named else TOGETHER[:1]), self.rng.choice(SETTING)
+                deed = form.format(d=f"{verb} {what} of {x}", v=" and ".join(named.values())).removesuffix(", with ")
+                chain = ">".join([*(step.tool for step in phrase.steps), changer.tool])
+                change = step_of(changer.server, changer.tool, whole_arguments(changer.fixed | given))
+                yield asked_change(f"change: {verb} {form}", setting, deed, chain, change, phrase.steps, phrase.stated)
 
     def settings(self, changer: Changer, plain: list[str], noun: str) -> list[tuple[dict[str, Any], str]]:
         """Return the plain values that a change of a thing can take, each with its text in a question; for a tool that
@@ -2065,11 +2104,11 @@ class Grammar:
             yield from self.of_group(group)
         yield from self.makings()
         yield from self.acts()
-        yield from self.changes(
-            [
-                phrase
-                for phrases in by_chain.values()
-                for phrase in self.rng.sample(phrases, min(len(phrases), 60))
-                if len(phrase.steps) <= 3
-            ]
-        )
+        near = [
+            phrase
+            for phrases in by_chain.values()
+            for phrase in self.rng.sample(phrases, min(len(phrases), 60))
+            if len(phrase.steps) <= 3
+        ]
+        yield from self.joint_changes(near)
+        yield from self.changes(near)

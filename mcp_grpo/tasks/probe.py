@@ -28,8 +28,8 @@ from ..env.episode import cut_result, state_text
 from .calls import PASSING, ROOT_WORDS, SEARCHING, Known, doubt_reading, facts_of, is_fact, leaves
 from .calls import options_in, read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
-from .catalog import needed_arguments, noun_of, one_of, records_of, related_in, wanted_by
-from .catalog import whole_arguments
+from .catalog import named_beside, needed_arguments, noun_of, one_of, records_of, related_in
+from .catalog import wanted_by, whole_arguments
 from .grammar import MAKING, Step, step_of
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
@@ -512,11 +512,17 @@ class Probe:
             elif self.reports[server].worked[name]:
                 self.reports[server].dropped[name, "no reading tool showed the change that a tool made"] += 1
 
-    def conditions(self, tries: list[tuple[dict, dict | None]], takes: dict[str, Key]) -> dict[str, dict[str, list]]:
+    def conditions(
+        self,
+        tool: str,  # name
+        tries: list[tuple[dict, dict | None]],  # its arguments, and the check if it succeeded
+        takes: dict[str, Key],
+        together: bool,  # whether its things belong together, so that a failure says nothing about a single one
+    ) -> dict[str, dict[str, list]]:
         """Return the condition that separates the things with which a change succeeded from those with which it failed:
         the argument that identifies them, a field of theirs, the field's values on success. For example, a pending
-        order can be cancelled, a delivered order cannot."""
-        catalog, found = self.catalog(), {}
+        order can be cancelled, a delivered order cannot. The name of the tool may say so too."""
+        catalog, found, words = self.catalog(), {}, words_of(tool)
         for argument, key in takes.items():
             thing = next((thing for thing in catalog.things if thing.noun == key.thing), None)
             if thing is None or key.by != "id":
@@ -524,7 +530,11 @@ class Probe:
             known = self.records[thing.noun]
             tried = [(known.get(str(values[argument])), check is not None) for values, check in tries]
             did, did_not = ([record for record, worked in tried if record and worked == side] for side in (True, False))
-            if min(len(did), len(did_not)) < 2:  # a single thing would differ in every field
+            for path in set.intersection(*map(set, did)) if did else ():
+                values = {record[path] for record in did}
+                if len(values) == 1 and str(*values).lower() in words:
+                    found[argument] = {path: list(values)}
+            if argument in found or together or min(len(did), len(did_not)) < 2:  # one thing differs in every field
                 continue
             whole = set.intersection(*map(set, did_not))  # fields of all things with which it failed
             for field in thing.fields:
@@ -548,7 +558,7 @@ class Probe:
         self, server: str, tool: mcp_types.Tool, values: dict[str, Any], identifiers: dict, shown_by: str
     ) -> Changer:
         "Return the catalog's entry for a changing tool, from the values of a call whose effect was shown."
-        makes = bool(MAKING.keys() & set(words_of(tool.name)))
+        makes, tries = bool(MAKING.keys() & set(words_of(tool.name))), self.tries[server, tool.name]
         takes = {
             path: Key(thing=key[0], by=key[1])
             for path, key in self.keys(server, tool).items()
@@ -576,6 +586,8 @@ class Probe:
             for path, schema in needed_arguments(tool).items()
             if (listed := options_in(_last_name(path), schema))
         }
+        near = [(self.belong_together(takes, tried), check is not None) for tried, check in tries]
+        together = len(takes) > 1 and (False, True) not in near and (False, False) in near
         return Changer(
             server=server,
             tool=tool.name,
@@ -584,8 +596,9 @@ class Probe:
             choices=choices,
             fixed=fixed,
             examples=examples,
-            only=self.conditions(self.tries[server, tool.name], takes),
-            refused=[tried for tried, check in self.tries[server, tool.name] if check is None],
+            only=self.conditions(tool.name, tries, takes, together),
+            refused=[tried for tried, check in tries if check is None],
+            together=together,
             shown_by=shown_by,
         )
 
@@ -594,12 +607,16 @@ class Probe:
         If the tool creates a thing, the thing gets a new name."""
         choices, tries = self.choices(server, tool, identifiers), self.tries[server, tool.name]
         for path, key in self.keys(server, tool).items():
-            if key[1] == "id" and all(check is None for _, check in tries):
+            if fitting := self.in_named_state(tool, key[0], choices[path]):
+                choices[path] = fitting
+            elif key[1] == "id" and all(check is None for _, check in tries):
                 choices[path] = self.unlike(key[0], choices[path], [values.get(path) for values, _ in tries])
             if self.makes(server, tool, key[0]):
                 name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
+        if any(check is None for _, check in tries) and len(tries) % 3:
+            choices |= self.that_belong_together(server, tool, choices)
         values = self.some_values(server, tool, choices)
         folders = tuple(f"{folder}/" for folder in self.known[server].folders)
         paths = [name for name, value in values.items() if isinstance(value, str) and value.startswith(folders)]
@@ -608,6 +625,39 @@ class Probe:
             [new] = set(paths) - set(there)
             values[new] = f"{values[there[0]].rpartition('/')[0]}/{values[new].rpartition('/')[2]}"
         return values
+
+    def that_belong_together(
+        self, server: str, tool: mcp_types.Tool, choices: dict[str, list]
+    ) -> dict[str, list]:  # one value per argument
+        """Return existing things that are named together in results, by argument: an order, an item of it, and a way
+        in which its customer pays. A second item is one that is named together with the first, if possible not one of
+        the same order."""
+        chosen, of_kind, calls = {}, {}, [call for call in self.seen.values() if call.server == server]
+        for path, key in self.keys(server, tool).items():
+            if self.makes(server, tool, key[0]) or not choices[path]:
+                continue
+            first = next(iter(chosen.values()), None)
+            near = named_beside(of_kind.get(key, first), choices[path], calls) if chosen else choices[path]
+            if key in of_kind:
+                inside = named_beside(first, near, calls)
+                near = [value for value in near if value not in inside] or near
+            chosen[path] = of_kind[key] = self.rng.choice(near or choices[path])
+        return {path: [value] for path, value in chosen.items()}
+
+    def belong_together(self, takes: dict[str, Key], values: dict[str, Any]) -> bool:
+        "Return whether each thing that a call takes is named together with the first one, or with one of its own kind."
+        first, of_kind = None, {}
+        for path, key in takes.items():
+            near = of_kind.get(key.thing, first)
+            if near is not None and not named_beside(near, [values[path]], self.seen.values()):
+                return False
+            first, of_kind[key.thing] = values[path] if first is None else first, values[path]
+        return True
+
+    def in_named_state(self, tool: mcp_types.Tool, noun: str, ids: list) -> list:
+        "Return the things whose state is in the tool's name: `cancel_pending_order` is for pending orders."
+        words, known = set(words_of(tool.name)), self.records[noun]
+        return [id for id in ids if words & {str(value).lower() for value in known.get(str(id), {}).values()}]
 
     def unlike(self, noun: str, ids: list, failed: list) -> list:
         """Return the things that share least with all the things with which a change failed: if a returned book could
