@@ -10,6 +10,7 @@ __all__ = ['READING', 'READING_LAST', 'PASSING', 'SEARCHING', 'PLACE_WORDS', 'FO
 # %% ../../nbs/05_tasks/01_calls.ipynb #1c04ba4e
 import ast
 import functools
+import importlib.util
 import json
 import random
 import re
@@ -17,8 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 import mcp_types
 from pydantic_core import from_json
@@ -417,6 +419,16 @@ def resolved(schema: dict | bool, whole: dict) -> dict:
     return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #f71ffdd4
+def _listed_zones() -> set[str]:
+    """Return the time zones of the table by country that the system, or the package tzdata, has; it leaves out former
+    names such as Asia/Dacca. Without a table, return all zones."""
+    package = importlib.util.find_spec("tzdata")
+    folders = [*map(Path, TZPATH), *([Path(package.origin).parent / "zoneinfo"] if package else [])]
+    table = next((folder / "zone.tab" for folder in folders if (folder / "zone.tab").is_file()), None)
+    lines = table.read_text(encoding="utf-8").splitlines() if table else []
+    return {line.split("\t")[2] for line in lines if line and line[0] != "#"} or available_timezones()
+
+
 @functools.cache
 def _steady_zones() -> list[str]:
     "Return the time zones whose offset is the same all year."
@@ -426,8 +438,8 @@ def _steady_zones() -> list[str]:
 
     return [
         zone
-        for zone in sorted(available_timezones())
-        if re.fullmatch(r"(?:Europe|Asia|America|Africa)/[A-Z][a-z]+", zone)
+        for zone in sorted(_listed_zones())
+        if re.fullmatch(r"(?:Europe|Asia|America|Africa|Australia|Pacific)/(?:Argentina/)?[A-Z][A-Za-z_]+", zone)
         and len({offset(zone, month) for month in range(1, 13)}) == 1
     ]
 
@@ -601,7 +613,7 @@ class Known:
             )
             return self.rng.choice(_SQL_READS).format(a=a, b=b, word=word, word2=word2)
         if words & {"timezone", "tz"}:
-            return self.rng.choice(_steady_zones()[::16] if words & {"source", "from"} else _steady_zones())
+            return self.rng.choice(_steady_zones()[::32] if words & {"source", "from"} else _steady_zones())
         if "date" in words or schema.get("format") == "date":
             return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
         if words & {"expression", "formula"}:

@@ -307,8 +307,10 @@ async def prove_mix(
     kept: list[Task],  # receives the tasks
     rare: Collection[str] = (),  # numbers of things that people know by name
 ) -> None:
-    "Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole."
+    """Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole. Where a quarter of
+    `wanted` needs several calls, at most half of the added tasks need one."""
     over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed, rare), len(kept) + wanted
+    earlier = len(kept)
     while len(kept) < enough and (began := monotonic()) + longest < over:  # the next eight would end in time too
         units = [unit for _ in range(8) if (unit := mix.next())]
         if not units:
@@ -326,6 +328,12 @@ async def prove_mix(
                 server, _, tool = tools_of(unit[0])[-1].partition(".")
                 prover.probe.reports[server].dropped[tool, reasons[0]] += 1
         longest = max(longest, monotonic() - began)
+    single = [task for task in kept[earlier:] if task.extra["calls"] == 1]
+    more = len(kept) - earlier - len(single)
+    if more >= wanted / 4:  # questions of several calls fail more often, so too many of one call may have been drawn
+        surplus = single[more:]
+        pairs = {task.pair for task in surplus} - {""}
+        kept[earlier:] = [task for task in kept[earlier:] if task not in surplus and task.pair not in pairs]
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
 async def explore(
@@ -381,6 +389,8 @@ async def explore(
         report.used = Counter({tool.partition(".")[2]: n for tool, n in used.items() if tool.partition(".")[0] == name})
         report.tasks = sum(task.tool_sequence[-1]["server"] == name for task in found.train + found.heldout)
         pairs = [pair for pair in catalog.pairs if pair[1].startswith(f"{name}.") and pair[0] != pair[1]]
+        # no question needs a second call that shows nothing new
+        pairs = [pair for pair in pairs if pair in together_ or grammar.learns.get(pair, True)]
         report.pairs = [pair for pair in pairs if pair in together_], [pair for pair in pairs if pair not in together_]
     return found
 

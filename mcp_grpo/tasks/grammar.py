@@ -1462,6 +1462,8 @@ class Grammar:
         self.secret = set(secret)  # values of this machine, which no question asks for
         self.catalog, self.phrases, self.rng = catalog, Phrases(catalog, seen), random.Random(f"grammar {seed}")
         self.spoken = spoken.lower()  # descriptions and names of the tools: a field that they mention may exist
+        # (tool, next tool), both as server.tool -> whether the second ever shows what the first did not
+        self.learns: dict[tuple[str, str], bool] = defaultdict(bool)
 
     def ask(
         self,
@@ -1558,6 +1560,7 @@ class Grammar:
             number = f"{field.refers or thing.noun} number"
             yield self.ask("field", _FIELD, phrase, [phrase.record[field.path]], field.path, f=number, **said())
         if not fields:
+            yield from () if phrase.plain else self.whether(phrase, thing, said)
             return
 
         for field in self.rng.sample(fields, min(len(fields), 3)):
@@ -1619,6 +1622,8 @@ class Grammar:
             if self.phrases.types and field.label in ("kind", "type"):
                 continue
             if field.kind == "flag" and isinstance(value, bool):
+                if any(record.get(field.path) is value for record in phrase.earlier):
+                    continue
                 answer = ["yes" if value else "no"]
                 yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, v=field.label, **said())
             if (
@@ -2083,6 +2088,11 @@ class Grammar:
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
             by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
+            if len(phrase.steps) > 1:
+                a, b = phrase.steps[-2:]
+                known = {json.dumps(value) for record in phrase.earlier for value in record.values()}
+                new = {json.dumps(value) for value in phrase.record.values()} - known
+                self.learns[f"{a.server}.{a.tool}", f"{b.server}.{b.tool}"] |= bool(new)
         for chain, phrases in by_chain.items():
             yield from self.of_clocks(phrases)
             chosen = self.rng.sample(phrases, min(len(phrases), each))
