@@ -423,10 +423,11 @@ def _listed_zones() -> set[str]:
     """Return the time zones of the table by country that the system, or the package tzdata, has; it leaves out former
     names such as Asia/Dacca. Without a table, return all zones."""
     package = importlib.util.find_spec("tzdata")
-    folders = [*map(Path, TZPATH), *([Path(package.origin).parent / "zoneinfo"] if package else [])]
+    folders = [*map(Path, TZPATH), *([Path(package.origin).parent / "zoneinfo"] if package and package.origin else [])]
     table = next((folder / "zone.tab" for folder in folders if (folder / "zone.tab").is_file()), None)
     lines = table.read_text(encoding="utf-8").splitlines() if table else []
-    return {line.split("\t")[2] for line in lines if line and line[0] != "#"} or available_timezones()
+    listed = {line.split("\t")[2] for line in lines if line and line[0] != "#"}
+    return listed & available_timezones() or available_timezones()
 
 
 @functools.cache
@@ -439,7 +440,7 @@ def _steady_zones() -> list[str]:
     return [
         zone
         for zone in sorted(_listed_zones())
-        if re.fullmatch(r"(?:Europe|Asia|America|Africa|Australia|Pacific)/(?:Argentina/)?[A-Z][A-Za-z_]+", zone)
+        if re.fullmatch(r"(?:Europe|Asia|America|Africa|Australia|Pacific)/(?:Argentina/(?=Bu))?[A-Z][A-Za-z_]+", zone)
         and len({offset(zone, month) for month in range(1, 13)}) == 1
     ]
 

@@ -80,15 +80,29 @@ def named_beside(
     values: Iterable,  # other ids or names
     calls: Iterable[Seen],
 ) -> list:
-    "Return those of the values that a call and its result name together with another value: the items of an order."
-    spoken = [f"{call.content} {json.dumps(call.params, ensure_ascii=False)}" for call in calls]
-    texts = [text for text in spoken if _names(text, value)]
+    """Return those of the values that a call and its result name together with another value: the items of an order.
+    Results of more than 20,000 characters do not count, because in a list of everything nothing belongs together."""
+    texts = [text for call in calls if len(text := _spoken(call)) <= 20_000 and _names(text, value)]
     return [other for other in values if other != value and any(_names(text, other) for text in texts)]
+
+
+def names_any(
+    call: Seen,
+    values: Iterable,  # ids or names
+) -> bool:
+    "Return whether a call or its result names one of the values."
+    text = _spoken(call)
+    return any(_names(text, value) for value in values)
+
+
+def _spoken(call: Seen) -> str:
+    return f"{call.content} {' '.join(map(str, call.given.values()))}"
 
 
 def _names(text: str, value: Any) -> bool:
     "Return whether a text holds a value as a whole word."
-    return re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text) is not None
+    word = str(value)
+    return word in text and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 # %% ../../nbs/05_tasks/02_catalog.ipynb #54ed7130
 def _by_id(value: Any) -> bool:

@@ -190,8 +190,9 @@ def split_questions(
     share: float = 0.2,  # fraction of the things to hold out
     seed: int = 0,
 ) -> Split:
-    """Divide questions so that no held-out thing, wording or composition of calls occurs in training. Of the things of
-    a held-out question, at least half are held out."""
+    """Divide questions so that no held-out thing, wording or composition of calls occurs in training. Of the things
+    that a held-out question states, at least half are held out. A plain word, such as the status that it asks for, is
+    no thing; nor is what only belongs to the thing that a change is about."""
     split, held = Split(), new_compositions(questions)
     by_kind = defaultdict(set)
     for question in questions:
@@ -201,8 +202,8 @@ def split_questions(
         ranked = sorted(wordings, key=lambda wording: _share(wording, seed))
         reserved |= set(ranked[: round(0.15 * len(wordings))])
     for question in questions:
-        things = set(question.stated) or {question.chain}
-        apart = [_share(thing, seed) < share for thing in things]
+        things = {text for text in question.stated if not re.fullmatch("[a-z]+", text)}
+        apart = [_share(thing, seed) < share for thing in things or set(question.stated) or {question.chain}]
         if tools_of(question) in held:
             split.composition.append(question)
         elif question.wording in reserved:

@@ -233,7 +233,8 @@ class Prover:
                 before = [(step.server, step.tool, step.arguments) for step in question.steps]
                 changer = self.changers.get((change.server, change.tool))
                 shown_by = changer.shown_by if changer else ""
-                check = await self.probe.effect(change.server, change.tool, change.arguments, before, shown_by)
+                whole = changer is not None and changer.together
+                check = await self.probe.effect(change.server, change.tool, change.arguments, before, shown_by, whole)
             if check is None:
                 return "no reading tool shows the change"
         elif not await self.repeats(question):
@@ -308,7 +309,8 @@ async def prove_mix(
     rare: Collection[str] = (),  # numbers of things that people know by name
 ) -> None:
     """Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole. Where a quarter of
-    `wanted` needs several calls, at most half of the added tasks need one."""
+    the added tasks need several calls, about half of them do: of the others the last are dropped, but no tool's only
+    task."""
     over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed, rare), len(kept) + wanted
     earlier = len(kept)
     while len(kept) < enough and (began := monotonic()) + longest < over:  # the next eight would end in time too
@@ -330,10 +332,15 @@ async def prove_mix(
         longest = max(longest, monotonic() - began)
     single = [task for task in kept[earlier:] if task.extra["calls"] == 1]
     more = len(kept) - earlier - len(single)
-    if more >= wanted / 4:  # questions of several calls fail more often, so too many of one call may have been drawn
-        surplus = single[more:]
-        pairs = {task.pair for task in surplus} - {""}
-        kept[earlier:] = [task for task in kept[earlier:] if task not in surplus and task.pair not in pairs]
+    times = Counter(call["tool"] for task in kept for call in task.tool_sequence)
+    # questions of several calls fail more often, so too few of them may be left
+    for task in reversed(single) if 3 * more >= len(single) else ():
+        if len(single) <= more:
+            break
+        if not task.pair and times[tool := task.tool_sequence[0]["tool"]] > 1:
+            single.remove(task)
+            kept.remove(task)
+            times[tool] -= 1
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
 async def explore(

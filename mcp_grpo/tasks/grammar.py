@@ -19,7 +19,7 @@ from typing import Any
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
 from .catalog import Catalog, Changer, Field, Key, Reader, Seen, Thing, article, is_somebody, one_of
-from .catalog import named_beside, plural, records_of, relations_in, whole_arguments
+from .catalog import named_beside, names_any, plural, records_of, relations_in, whole_arguments
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #d3d9a248
 @dataclass(frozen=True)
@@ -1916,34 +1916,55 @@ class Grammar:
         for changer in self.catalog.changers:
             if not changer.together or len(changer.takes) + len(changer.fixed) < len(changer.arguments):
                 continue
-            (first, key), *others = changer.takes.items()
-            verb, noun = words_of(changer.tool, changer.server)[0], one_of(words_of(changer.tool)[-1])
+            words = [one_of(word) for word in words_of(changer.tool, changer.server)]
+            heads = {path: key.thing.rpartition(" ")[2] for path, key in changer.takes.items()}
+            # what is changed is the only thing of its kind, and of these the one that the tool's name mentions first
+            order = sorted(
+                heads,
+                key=lambda path: ([*heads.values()].count(heads[path]) > 1, [*words, heads[path]].index(heads[path])),
+            )
+            (first, key), *others = ((path, changer.takes[path]) for path in order)
             labels = {path: argument_label(path).removesuffix(" id") for path, _ in others}
-            about = next((path for path, label in labels.items() if f" {label}".endswith(f" {noun}")), "")
-            ids = {path: list(dict.fromkeys(value for _, value in self.handles(k, phrases))) for path, k in others}
-            firsts, near = [h for h in self.handles(key, phrases) if changer.fits(first, h[0].record)], {}
+            about = next((path for path, label in labels.items() if f" {label}".endswith(f" {words[-1]}")), "")
+            ids, near = {path: self.ids_of(k) for path, k in others}, {}
+            firsts = [handle for handle in self.handles(key, phrases) if changer.fits(first, handle[0].record)]
+            known = self.ids_of(key)
+            apart = [call for call in calls if not names_any(call, known)]
             by_length = list(_by_length(firsts).values())
             for _ in range(240 if firsts and all(ids.values()) else 0):
                 phrase, value = self.rng.choice(self.rng.choice(by_length))
                 given, of_kind = {first: value}, {}
                 for path, k in others:
                     place = path, of_kind.get(k.thing, value)
-                    if place not in near:
-                        near[place] = named_beside(place[1], ids[path], calls)
-                        if k.thing in of_kind:  # such as another variant, rather than the order's next item
-                            inside = set(named_beside(value, near[place], calls))
-                            near[place] = [other for other in near[place] if other not in inside] or near[place]
+                    if place not in near:  # of two of a kind, the second is such as another variant of the first
+                        near[place] = named_beside(place[1], ids[path], apart if k.thing in of_kind else calls)
+                        near[place] = near[place] or named_beside(place[1], ids[path], calls)
                     if near[place]:
                         given[path] = of_kind[k.thing] = self.rng.choice(near[place])
-                if len(given) < len(changer.takes) or changer.fixed | given in changer.refused:
+                params = changer.fixed | {path: given[path] for path in changer.takes if path in given}
+                if len(given) < len(changer.takes) or params in changer.refused:
                     continue
                 named = {path: f"the {label} {given[path]}" for path, label in labels.items()}
-                x, what = self.rng.choice(phrase.texts), named.pop(about, f"the {noun}")
-                form, setting = self.rng.choice(TOGETHER if named else TOGETHER[:1]), self.rng.choice(SETTING)
-                deed = form.format(d=f"{verb} {what} of {x}", v=" and ".join(named.values())).removesuffix(", with ")
+                x, form = self.rng.choice(phrase.texts), self.rng.choice(TOGETHER)
+                what = f"{named.pop(about)} of {x}" if about else x
+                if not about and words[-1] != heads[first]:
+                    what = f"the {words[-1]} of {x}"
+                setting, d = self.rng.choice(SETTING), f"{words[0]} {what}"
+                deed = form.format(d=d, v=" and ".join(named.values())) if named else d
                 chain = ">".join([*(step.tool for step in phrase.steps), changer.tool])
-                change = step_of(changer.server, changer.tool, whole_arguments(changer.fixed | given))
-                yield asked_change(f"change: {verb} {form}", setting, deed, chain, change, phrase.steps, phrase.stated)
+                change = step_of(changer.server, changer.tool, whole_arguments(params))
+                kind = f"change: {words[0]} {form}"
+                yield asked_change(kind, setting, deed, chain, change, phrase.steps, phrase.stated)
+
+    def ids_of(self, key: Key) -> list:
+        "Return all values that results give for the things that an argument identifies."
+        found = {}
+        for call, reader in self.catalog.read(self.phrases.calls.values()):
+            thing = self.catalog.thing(reader.gives)
+            paths = [f.path for f in thing.fields if f.kind == key.by and (f.refers or thing.noun) == key.thing]
+            for record in records_of(reader, call) if paths else ():
+                found |= {record[path]: None for path in paths if isinstance(record.get(path), (str, int))}
+        return list(found)
 
     def settings(self, changer: Changer, plain: list[str], noun: str) -> list[tuple[dict[str, Any], str]]:
         """Return the plain values that a change of a thing can take, each with its text in a question; for a tool that
@@ -2088,11 +2109,11 @@ class Grammar:
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
             by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
-            if len(phrase.steps) > 1:
-                a, b = phrase.steps[-2:]
+            pair = tuple(f"{step.server}.{step.tool}" for step in phrase.steps[-2:])
+            if len(pair) == 2 and not self.learns[pair]:
                 known = {json.dumps(value) for record in phrase.earlier for value in record.values()}
                 new = {json.dumps(value) for value in phrase.record.values()} - known
-                self.learns[f"{a.server}.{a.tool}", f"{b.server}.{b.tool}"] |= bool(new)
+                self.learns[pair] = bool(new)
         for chain, phrases in by_chain.items():
             yield from self.of_clocks(phrases)
             chosen = self.rng.sample(phrases, min(len(phrases), each))

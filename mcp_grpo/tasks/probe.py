@@ -28,8 +28,8 @@ from ..env.episode import cut_result, state_text
 from .calls import PASSING, ROOT_WORDS, SEARCHING, Known, doubt_reading, facts_of, is_fact, leaves
 from .calls import options_in, read_value, words_of, writes
 from .catalog import Catalog, Changer, Key, Seen, flat, inner_arguments, lists_in, make_catalog
-from .catalog import named_beside, needed_arguments, noun_of, one_of, records_of, related_in
-from .catalog import wanted_by, whole_arguments
+from .catalog import named_beside, names_any, needed_arguments, noun_of, one_of, records_of
+from .catalog import related_in, wanted_by, whole_arguments
 from .grammar import MAKING, Step, step_of
 from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
@@ -117,6 +117,36 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(untold)))
     check = {"contains": untold, "new_lines": new.total()}
     return 1.5, check | ({"words": sorted(beside)} if beside else {})  # `words`: the other words of the line
+
+
+def _shown_whole(was: str, now: str, params: dict, look: Seen) -> tuple[float, dict]:
+    """Return like `_shown` how a result shows a change that takes several things: the check is of the whole object
+    that changed, because a single field would leave some of the things open. The object must show each of them."""
+    old, new, path = read_value(was), read_value(now), ""
+    given = {str(value) for value in inner_arguments(params).values()}
+    given -= {str(value) for value in look.given.values()}
+
+    def told(before: Any, after: Any) -> bool:
+        times = [Counter(str(leaf) for _, leaf in leaves(part) if str(leaf) in given) for part in (before, after)]
+        return all(times[0][value] != times[1][value] for value in given)
+
+    if not given or not isinstance(old, dict) or not isinstance(new, dict) or not told(old, new):
+        return 9.0, {}
+    while inner := [
+        name for name, part in new.items() if isinstance(part, dict) and name in old and told(old[name], part)
+    ]:
+        path, old, new = f"{path}.{inner[0]}".removeprefix("."), old[inner[0]], new[inner[0]]
+    return 0.0, {"path": path, "equals": new}
+
+
+def _names_state(
+    tool: str,  # name of a tool
+    noun: str,  # of a thing that it takes
+    value: Any,  # of a field of the thing
+) -> bool:
+    "Return whether the name of a tool says which state a thing has: `return_delivered_order`, but not `mark_done`."
+    words = " ".join(map(one_of, words_of(tool)[1:]))
+    return isinstance(value, str) and f" {value.lower()} {noun} " in f" {words} "
 
 
 def _states_alone(value: str, line: str) -> bool:
@@ -522,7 +552,7 @@ class Probe:
         """Return the condition that separates the things with which a change succeeded from those with which it failed:
         the argument that identifies them, a field of theirs, the field's values on success. For example, a pending
         order can be cancelled, a delivered order cannot. The name of the tool may say so too."""
-        catalog, found, words = self.catalog(), {}, words_of(tool)
+        catalog, found = self.catalog(), {}
         for argument, key in takes.items():
             thing = next((thing for thing in catalog.things if thing.noun == key.thing), None)
             if thing is None or key.by != "id":
@@ -530,10 +560,9 @@ class Probe:
             known = self.records[thing.noun]
             tried = [(known.get(str(values[argument])), check is not None) for values, check in tries]
             did, did_not = ([record for record, worked in tried if record and worked == side] for side in (True, False))
-            for path in set.intersection(*map(set, did)) if did else ():
-                values = {record[path] for record in did}
-                if len(values) == 1 and str(*values).lower() in words:
-                    found[argument] = {path: list(values)}
+            for path, value in did[0].items() if did else ():
+                if _names_state(tool, thing.noun, value) and all(record.get(path) == value for record in did):
+                    found.setdefault(argument, {})[path] = [value]
             if argument in found or together or min(len(did), len(did_not)) < 2:  # one thing differs in every field
                 continue
             whole = set.intersection(*map(set, did_not))  # fields of all things with which it failed
@@ -586,8 +615,11 @@ class Probe:
             for path, schema in needed_arguments(tool).items()
             if (listed := options_in(_last_name(path), schema))
         }
-        near = [(self.belong_together(takes, tried), check is not None) for tried, check in tries]
+        nouns = {path: key.thing for path, key in takes.items()}
+        near = [(len(takes) > 1 and self.belong_together(nouns, tried), check is not None) for tried, check in tries]
         together = len(takes) > 1 and (False, True) not in near and (False, False) in near
+        if (False, True) in near:  # then those that belong together may have failed for this very reason
+            tries = [one for one, side in zip(tries, near) if side != (True, False)]
         return Changer(
             server=server,
             tool=tool.name,
@@ -597,7 +629,7 @@ class Probe:
             fixed=fixed,
             examples=examples,
             only=self.conditions(tool.name, tries, takes, together),
-            refused=[tried for tried, check in tries if check is None],
+            refused=[tried for tried, check in self.tries[server, tool.name] if check is None],
             together=together,
             shown_by=shown_by,
         )
@@ -606,17 +638,22 @@ class Probe:
         """Return values for the arguments of a changing tool, by path: existing things, and guessed texts and numbers.
         If the tool creates a thing, the thing gets a new name."""
         choices, tries = self.choices(server, tool, identifiers), self.tries[server, tool.name]
-        for path, key in self.keys(server, tool).items():
+        keys = self.keys(server, tool)
+        nouns = {path: key[0] for path, key in keys.items() if choices[path] and not self.makes(server, tool, key[0])}
+        near = [len(nouns) > 1 and self.belong_together(nouns, values) for values, _ in tries]
+        apart = [(values, check) for (values, check), together in zip(tries, near) if not together]
+        for path, key in keys.items():
             if fitting := self.in_named_state(tool, key[0], choices[path]):
                 choices[path] = fitting
             elif key[1] == "id" and all(check is None for _, check in tries):
-                choices[path] = self.unlike(key[0], choices[path], [values.get(path) for values, _ in tries])
+                choices[path] = self.unlike(key[0], choices[path], [values.get(path) for values, _ in apart])
             if self.makes(server, tool, key[0]):
                 name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
-        if any(check is None for _, check in tries) and len(tries) % 3:
-            choices |= self.that_belong_together(server, tool, choices)
+        failed = any(check is None for _, check in apart)
+        if len(nouns) > 1 and failed and all(check is None for _, check in apart) and len(tries) % 2:
+            choices |= self.that_belong_together(nouns, choices)
         values = self.some_values(server, tool, choices)
         folders = tuple(f"{folder}/" for folder in self.known[server].folders)
         paths = [name for name, value in values.items() if isinstance(value, str) and value.startswith(folders)]
@@ -627,37 +664,40 @@ class Probe:
         return values
 
     def that_belong_together(
-        self, server: str, tool: mcp_types.Tool, choices: dict[str, list]
+        self, nouns: dict[str, str], choices: dict[str, list]
     ) -> dict[str, list]:  # one value per argument
         """Return existing things that are named together in results, by argument: an order, an item of it, and a way
-        in which its customer pays. A second item is one that is named together with the first, if possible not one of
-        the same order."""
-        chosen, of_kind, calls = {}, {}, [call for call in self.seen.values() if call.server == server]
-        for path, key in self.keys(server, tool).items():
-            if self.makes(server, tool, key[0]) or not choices[path]:
-                continue
-            first = next(iter(chosen.values()), None)
-            near = named_beside(of_kind.get(key, first), choices[path], calls) if chosen else choices[path]
-            if key in of_kind:
-                inside = named_beside(first, near, calls)
-                near = [value for value in near if value not in inside] or near
-            chosen[path] = of_kind[key] = self.rng.choice(near or choices[path])
+        in which its customer pays. A second item is one that is named together with the first, if possible where no
+        order is named."""
+        first, *others = nouns
+        chosen, calls = {first: self.rng.choice(choices[first])}, list(self.seen.values())
+        of_kind = {nouns[first]: chosen[first]}
+        for path in others:
+            noun, near = nouns[path], []
+            if noun in of_kind:
+                apart = [call for call in calls if not names_any(call, choices[first])]
+                near = named_beside(of_kind[noun], choices[path], apart)
+            near = near or named_beside(of_kind.get(noun, chosen[first]), choices[path], calls)
+            chosen[path] = of_kind[noun] = self.rng.choice(near or choices[path])
         return {path: [value] for path, value in chosen.items()}
 
-    def belong_together(self, takes: dict[str, Key], values: dict[str, Any]) -> bool:
-        "Return whether each thing that a call takes is named together with the first one, or with one of its own kind."
-        first, of_kind = None, {}
-        for path, key in takes.items():
-            near = of_kind.get(key.thing, first)
-            if near is not None and not named_beside(near, [values[path]], self.seen.values()):
+    def belong_together(self, nouns: dict[str, str], values: dict[str, Any]) -> bool:
+        "Return whether each thing of a call is named together with the first one, or with one of its own kind."
+        first, *others = nouns
+        of_kind = {nouns[first]: values.get(first)}
+        for path in others:
+            near = of_kind.get(nouns[path], values.get(first))
+            if not named_beside(near, [values.get(path)], self.seen.values()):
                 return False
-            first, of_kind[key.thing] = values[path] if first is None else first, values[path]
+            of_kind[nouns[path]] = values.get(path)
         return True
 
     def in_named_state(self, tool: mcp_types.Tool, noun: str, ids: list) -> list:
-        "Return the things whose state is in the tool's name: `cancel_pending_order` is for pending orders."
-        words, known = set(words_of(tool.name)), self.records[noun]
-        return [id for id in ids if words & {str(value).lower() for value in known.get(str(id), {}).values()}]
+        "Return the things whose state the tool's name gives: `cancel_pending_order` is for pending orders."
+        known = self.records[noun]
+        return [
+            id for id in ids if any(_names_state(tool.name, noun, value) for value in known.get(str(id), {}).values())
+        ]
 
     def unlike(self, noun: str, ids: list, failed: list) -> list:
         """Return the things that share least with all the things with which a change failed: if a returned book could
@@ -721,6 +761,7 @@ class Probe:
         params: dict,
         before: Iterable[tuple[str, str, dict]] = (),  # earlier calls: server, tool, arguments
         shown_by: str = "",  # the reading tool that showed such a change before: server.tool
+        whole: bool = False,  # whether the check is of the whole object that changed
     ) -> dict | None:
         """Make a change in clean sessions and return the `state_check` of a task that asks for it; None if no reading
         tool shows it."""
@@ -737,7 +778,10 @@ class Probe:
                 now = await lease.call(server, look.tool, look.params)
                 if was is None or now.fault or now.is_error or now.content == was or len(now.content) > 100_000:
                     continue
-                rank, check = _shown(was, now.content, params, look, words_of(tool, server)[0])
+                if whole:
+                    rank, check = _shown_whole(was, now.content, params, look)
+                else:
+                    rank, check = _shown(was, now.content, params, look, words_of(tool, server)[0])
                 if state_text(now) != now.content:
                     check.pop("new_lines", None)  # the state is JSON, and has other lines
                 if check and rank < plainest:
