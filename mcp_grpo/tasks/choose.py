@@ -191,8 +191,8 @@ def split_questions(
     seed: int = 0,
 ) -> Split:
     """Divide questions so that no held-out thing, wording or composition of calls occurs in training. Of the things
-    that a held-out question states, at least half are held out. A plain word, such as the status that it asks for, is
-    no thing; nor is what only belongs to the thing that a change is about."""
+    that a held-out question states, at least half are held out; a plain word, such as the status that it asks for, does
+    not count where it states others. What only belongs to the thing that a change is about is not held out."""
     split, held = Split(), new_compositions(questions)
     by_kind = defaultdict(set)
     for question in questions:
@@ -202,15 +202,17 @@ def split_questions(
         ranked = sorted(wordings, key=lambda wording: _share(wording, seed))
         reserved |= set(ranked[: round(0.15 * len(wordings))])
     for question in questions:
-        things = {text for text in question.stated if not re.fullmatch("[a-z]+", text)}
-        apart = [_share(thing, seed) < share for thing in things or set(question.stated) or {question.chain}]
+        apart = {thing: _share(thing, seed) < share for thing in question.stated or [question.chain]}
+        named = [held_out for thing, held_out in apart.items() if not re.fullmatch("[a-z]+", thing)] or [
+            *apart.values()
+        ]
         if tools_of(question) in held:
             split.composition.append(question)
         elif question.wording in reserved:
             split.wording.append(question)
-        elif 2 * sum(apart) >= len(apart):
+        elif 2 * sum(named) >= len(named):
             split.heldout.append(question)
-        elif not any(apart):
+        elif not any(apart.values()):
             split.train.append(question)
     things = {thing for question in split.train for thing in question.stated}
     if not split.heldout and len(things) > 1:  # with few things, at least one is held out

@@ -651,8 +651,7 @@ class Probe:
                 name, known = self.known[server].word(), [str(value) for value in identifiers.get(key, ())]
                 one_word = known and not any(" " in value for value in known)
                 choices[path] = [name if one_word else name.replace("-", " ").title()]
-        failed = any(check is None for _, check in apart)
-        if len(nouns) > 1 and failed and all(check is None for _, check in apart) and len(tries) % 2:
+        if len(nouns) > 1 and apart and all(check is None for _, check in apart) and len(tries) % 2:
             choices |= self.that_belong_together(nouns, choices)
         values = self.some_values(server, tool, choices)
         folders = tuple(f"{folder}/" for folder in self.known[server].folders)
