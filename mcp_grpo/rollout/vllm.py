@@ -87,6 +87,7 @@ def load_full(
 # %% ../../nbs/07_rollout/07_vllm.ipynb #f675772a
 # mean difference of logprobs, in nats, above which an engine samples from another distribution
 LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+_RARER = math.log(1000)  # nats below the most likely token from which a token is not compared
 
 
 @dataclass(frozen=True)
@@ -114,18 +115,22 @@ def compare(
     probe: Probe,
     found: list[dict[int, float]],  # per prompt: token -> logprob of the engine's most likely next tokens
 ) -> _Proof:
-    "Compare the tokens for which both sides report a logprob; if these are fewer than half, the error is infinite."
+    """Compare the tokens for which both sides report a logprob, without those that are rare under all weights; if
+    fewer than half of the policy's likely tokens are left, the error is infinite."""
     errors, moves, stale, missing = [], [], [], 0
     for row, (tokens, logprobs) in enumerate(zip(probe.tokens, probe.logprobs)):
+        rare = max(logprobs) - _RARER
         for column, (token, logprob) in enumerate(zip(tokens, logprobs)):
             if token not in found[row]:
-                missing += 1
+                missing += logprob >= rare
+                continue
+            before = -math.inf if probe.before is None else probe.before[row][column]
+            if max(logprob, found[row][token], before) < rare:
                 continue
             errors.append(abs(found[row][token] - logprob))
-            if probe.before is None:
-                continue
-            moves.append(abs(probe.before[row][column] - logprob))
-            stale.append(abs(probe.before[row][column] - found[row][token]))
+            if probe.before is not None:
+                moves.append(abs(before - logprob))
+                stale.append(abs(before - found[row][token]))
     if missing > len(errors):
         return _Proof(math.inf)
     return _Proof(*(float(np.mean(values)) if values else math.nan for values in (errors, moves, stale)))
