@@ -419,30 +419,33 @@ def resolved(schema: dict | bool, whole: dict) -> dict:
     return resolved(options[0], whole) | {key: schema[key] for key in ("description", "examples") if key in schema}
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #f71ffdd4
-def _listed_zones() -> set[str]:
-    """Return the time zones of the table by country that the system, or the package tzdata, has; it leaves out former
-    names such as Asia/Dacca. Without a table, return all zones."""
+def _listed_zones() -> list[tuple[str, str]]:
+    """Return the country and the name of each time zone in the table by country that the system, or the package tzdata,
+    has; it leaves out former names such as Asia/Dacca. Without a table, return all zones, each as its own country."""
     package = importlib.util.find_spec("tzdata")
     folders = [*map(Path, TZPATH), *([Path(package.origin).parent / "zoneinfo"] if package and package.origin else [])]
     table = next((folder / "zone.tab" for folder in folders if (folder / "zone.tab").is_file()), None)
     lines = table.read_text(encoding="utf-8").splitlines() if table else []
-    listed = {line.split("\t")[2] for line in lines if line and line[0] != "#"}
-    return listed & available_timezones() or available_timezones()
+    listed = [tuple(line.split("\t")[:3:2]) for line in lines if line and line[0] != "#"]
+    known = available_timezones()
+    return [(country, zone) for country, zone in listed if zone in known] or [(zone, zone) for zone in known]
 
 
 @functools.cache
 def _steady_zones() -> list[str]:
-    "Return the time zones whose offset is the same all year."
+    "Return the time zones whose offset is the same all year, at most two per country."
 
     def offset(zone: str, month: int) -> timedelta | None:
         return datetime(date.today().year, month, 1, tzinfo=ZoneInfo(zone)).utcoffset()
 
-    return [
-        zone
-        for zone in sorted(_listed_zones())
-        if re.fullmatch(r"(?:Europe|Asia|America|Africa|Australia|Pacific)/(?:Argentina/(?=Bu))?[A-Z][A-Za-z_]+", zone)
-        and len({offset(zone, month) for month in range(1, 13)}) == 1
-    ]
+    kept = defaultdict(list)
+    for country, zone in _listed_zones():
+        if (
+            re.fullmatch(r"(?:Europe|Asia|America|Africa|Australia|Pacific)/(?:Argentina/(?=Bu))?[A-Z][A-Za-z_]+", zone)
+            and len({offset(zone, month) for month in range(1, 13)}) == 1
+        ):
+            kept[country].append(zone)
+    return sorted(zone for zones in kept.values() for zone in zones[:2])
 
 
 _TIMES = ("08:30", "13:05", "17:45", "22:10")  # few, so that several calls share one
@@ -614,7 +617,7 @@ class Known:
             )
             return self.rng.choice(_SQL_READS).format(a=a, b=b, word=word, word2=word2)
         if words & {"timezone", "tz"}:
-            return self.rng.choice(_steady_zones()[::32] if words & {"source", "from"} else _steady_zones())
+            return self.rng.choice(_steady_zones()[::24] if words & {"source", "from"} else _steady_zones())
         if "date" in words or schema.get("format") == "date":
             return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
         if words & {"expression", "formula"}:
