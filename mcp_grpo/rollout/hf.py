@@ -138,6 +138,9 @@ class Request:
         self.version = 0  # version of the weights when the request was admitted
 
 
+_WORTH_A_PASS = 64  # tokens; for a beginning that is this much longer, a slot waits until another slot was fed it
+
+
 class Scheduler:
     "Decides which tokens each forward pass feeds, and which turns end with it."
 
@@ -175,14 +178,20 @@ class Scheduler:
 
     def assign(self, request: Request, slot: int, first: int):
         """Write a request into its slot: waiting for the `first` of its group (if not -1), else with the longest cached
-        prefix of its prompt."""
+        prefix of its prompt, or waiting for a slot that is being fed a much longer one."""
         table, prompt, n, waits = self.table, request.prompt, len(request.prompt), first >= 0
-        sampling, limit = request.sampling, n + request.sampling.max_new_tokens
+        sampling, limit, takes = request.sampling, n + request.sampling.max_new_tokens, n
         table.reserve(table.n, limit)
         self.cache.reserve(table.slots, table.capacity)
-        shared = shared_prefix(table.ids[: table.n], table.num_cached_tokens[: table.n], prompt)
+        alike = shared_prefix(table.ids[: table.n], table.length[: table.n], prompt)
+        shared = np.minimum(alike, table.num_cached_tokens[: table.n])
         source = slot if shared[slot] else int(shared.argmax())
         cached = int(shared[source])
+        fed = table.running[: table.n] & (table.waits_for[: table.n] < 0)
+        coming = np.where(fed, alike, 0)
+        if not waits and coming.max() >= cached + _WORTH_A_PASS:
+            first, takes = int(coming.argmax()), int(coming.max())
+            cached = cached if source == slot else 0
         if cached and source != slot and not waits:
             self.cache.copy(source, [slot], cached)
         self.clock += 1
@@ -201,6 +210,7 @@ class Scheduler:
             begin=n,
             limit=limit,
             waits_for=first,
+            takes=takes,
             group=group,
             group_prefix=prefix,
             stop_row=self.stop_rows[stop_ids],
@@ -212,7 +222,7 @@ class Scheduler:
         for name, value in row.items():
             getattr(table, name)[slot] = value
         table.ids[slot, :n], table.noise[slot, n:limit] = prompt, noise(request.key, sampling.max_new_tokens)
-        self.stats.tokens_reused += n - 1 if waits else cached
+        self.stats.tokens_reused += n - 1 if waits else takes if first >= 0 else cached
 
     def runnable(self) -> bool:
         "Return whether there is anything to feed."
@@ -236,7 +246,8 @@ class Scheduler:
         if (waits_for >= 0).any():
             row_of = np.full(table.n, -1)
             row_of[sampled] = np.arange(len(sampled))
-            waiting = np.flatnonzero(running & (waits_for >= 0) & (row_of[waits_for] >= 0))
+            same = table.takes[: table.n] == table.length[: table.n]
+            waiting = np.flatnonzero(running & same & (waits_for >= 0) & (row_of[waits_for] >= 0))
             rows = np.concatenate([row_of[sampled], row_of[waits_for[waiting]]])
             sampled = np.concatenate([sampled, waiting])
         return Batch(
@@ -264,16 +275,23 @@ class Scheduler:
         return penalty, np.where(np.arange(ids.shape[1]) < length, ids, ids[:, :1])
 
     def prefix_groups(self, slots: np.ndarray) -> PrefixGroups | None:
-        "Return the common prefixes of groups among the decoding `slots` if reading them once is faster, else None."
-        table, kv = self.table, self.cache.kv
-        if len(slots) < 2 or kv.device.type != "cpu":
+        """Return the common prefixes among the decoding `slots` if reading them once is faster, else None: the one of
+        all slots, or those of the groups, whichever leaves less to read."""
+        table, kv, n = self.table, self.cache.kv, len(slots)
+        if n < 3 or kv.device.type != "cpu":
             return None
         length = int(np.minimum(table.group_prefix[slots], table.num_cached_tokens[slots]).min())
         names, first, member, sizes = np.unique(
             table.group[slots], return_index=True, return_inverse=True, return_counts=True
         )
-        width = int(sizes.max())
-        if length < 16 or len(slots) < 3 * len(names) or 2 * len(names) * width > 3 * len(slots):
+        width, groups = int(sizes.max()), len(names)
+        begins = table.ids[slots[first], :length]
+        alike = (begins == begins[0]).all(0)
+        common = length if alike.all() else int(alike.argmin())
+        grouped = n >= 3 * groups and 2 * groups * width <= 3 * n
+        if not grouped or (n - groups) * length <= (n - 1) * common:
+            return PrefixGroups(kv[:, :, slots[0], :, :common], torch.arange(n), 1, n) if common >= 16 else None
+        if length < 16:
             return None
         if (key := (length, *names.tolist())) != self.prefix_key:
             prefix = kv[:, :, slots[first], :, :length]
@@ -281,12 +299,13 @@ class Scheduler:
         order = np.argsort(member, kind="stable")
         rank = np.empty(len(slots), np.int64)
         rank[order] = np.arange(len(slots)) - np.repeat(sizes.cumsum() - sizes, sizes)
-        return PrefixGroups(self.prefix, torch.from_numpy(member * width + rank), len(names), width)
+        return PrefixGroups(self.prefix, torch.from_numpy(member * width + rank), groups, width)
 
     def record(self, batch: Batch, tokens: np.ndarray, logprobs: np.ndarray) -> list[tuple[Request, Completion]]:
         "Write a batch's tokens into the slots; return the turns that ended."
         table, slots, fed = self.table, batch.sampled, batch.end - batch.begin
         table.num_cached_tokens[batch.slots] = batch.end
+        self.take_over()
         waited = slots[len(batch.last) :]
         for first in np.unique(table.waits_for[waited]):
             group = waited[table.waits_for[waited] == first]
@@ -307,6 +326,15 @@ class Scheduler:
             ids, probs = table.ids[slot, turn].tolist(), table.logprob[slot, turn].tolist()
             finished.append((request, Completion(ids, probs, "stop" if stop else "length", request.version)))
         return finished
+
+    def take_over(self):
+        "Give the slots that wait for a common beginning the keys and values of it, where they are there now."
+        table = self.table
+        waits_for, takes = table.waits_for[: table.n], table.takes[: table.n]
+        there = (waits_for >= 0) & (takes < table.length[: table.n]) & (table.num_cached_tokens[waits_for] >= takes)
+        for slot in np.flatnonzero(there & table.running[: table.n]):
+            self.cache.copy(int(waits_for[slot]), [int(slot)], int(takes[slot]))
+            table.num_cached_tokens[slot], table.waits_for[slot] = takes[slot], -1
 
     def drop(self, requests: list[Request]):
         "Stop sampling cancelled requests."

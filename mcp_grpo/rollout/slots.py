@@ -271,7 +271,8 @@ class SlotTable:
         "length": np.int64,  # all tokens
         "begin": np.int64,  # position of the turn's first token
         "limit": np.int64,  # length at which the turn must end
-        "waits_for": np.int64,  # the slot of the first of the group, which is fed for this one too; -1 for none
+        "waits_for": np.int64,  # the slot that is fed for this one too, as far as both begin alike; -1 for none
+        "takes": np.int64,  # leading tokens that begin alike; `length` if the prompts are equal
         "group": np.int64,  # number of the prefix group
         "group_prefix": np.int64,  # number of leading tokens that the group's members have in common
         "stop_row": np.int64,  # the turn's row in the scheduler's table of stop tokens
