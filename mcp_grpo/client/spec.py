@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ..config import explain, nearest
 from .server_files import IGNORED_KEYS, SpecError, read_server_file, spec_fields
 from ..files import replace_file
+from ..machine import main_memory
 
 # %% ../../nbs/01_client/00_spec.ipynb #b61ae034
 _ISOLATION = {  # transport: the isolations it can give, the default first
@@ -89,6 +90,11 @@ _AtLeast0 = Annotated[int, Field(strict=True, ge=0)]
 _AtLeast1 = Annotated[int, Field(strict=True, ge=1)]
 
 
+def _most_processes() -> int:
+    "Return how many episodes may have a process of a server at a time, on this machine."
+    return min(max(main_memory() // 2**29, 16), 256)
+
+
 class ServerSpec(BaseModel):
     "How to reach one MCP server, what it may see, and its limits."
 
@@ -151,10 +157,10 @@ class ServerSpec(BaseModel):
         ),
     )
     processes: _AtLeast1 = Field(
-        16,
+        default_factory=_most_processes,
         description=(
             "stdio: largest number of episodes that have a process at a time; up to as many further processes are "
-            "started ahead for waiting episodes"
+            "started ahead for waiting episodes; by default 1 per half GiB of main memory, 16 to 256"
         ),
     )
     recycle: _AtLeast0 = Field(

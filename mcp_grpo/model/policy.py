@@ -10,7 +10,7 @@ __all__ = ['tiny_qwen3', 'PolicyError', 'add_lora', 'Probe', 'Weights', 'copy_in
 import copy
 import importlib.util
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from ..config import Config, ConfigError, asset, is_tiny
 from ..files import WriteError
+from ..machine import main_memory
 from ..errors import UserError
 from .files import PACKAGED_MODELS, gguf_folder, packaged_folder
 from .heads import Head, disproved_head, unsupported_head
@@ -460,21 +461,6 @@ class Policy:
         set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model, save_embedding_layers=False))
         return whole.merge_and_unload()
 
-# %% ../../nbs/06_model/01_policy.ipynb #39bc9fbf
-def _main_memory() -> int:
-    "Return the bytes of main memory that this process may use: those of the machine, or of its control group (Linux)."
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with suppress(OSError):  # no control groups
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, place = line.split(":", 2)
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            names = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")  # version 1 or 2
-            for group in (Path(place), *Path(place).parents):
-                with suppress(OSError, ValueError):  # there is no such file, or it says max
-                    limits.append(int(Path(f"/sys/fs/cgroup/{names[0]}/{group}/{names[1]}").read_text()))
-    return min(limits)
-
 # %% ../../nbs/06_model/01_policy.ipynb #39bc9fc0
 @dataclass(frozen=True)
 class Machine:
@@ -498,7 +484,7 @@ class Machine:
         found = {name for name in ("peft", "bitsandbytes", "deepspeed", "vllm") if importlib.util.find_spec(name)}
         if os.environ.get("DISABLE_BITSANDBYTES", "0") not in ("", "0"):
             found.discard("bitsandbytes")
-        memory, bfloat16 = _main_memory(), False
+        memory, bfloat16 = main_memory(), False
         if devices[0] == "cuda":
             memory, bfloat16 = torch.cuda.get_device_properties(0).total_memory, _multiplies_bfloat16("cuda")
         gpus = torch.cuda.device_count()
