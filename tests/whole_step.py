@@ -55,7 +55,8 @@ class Step:
     def __init__(self, model: str, n: int, overrides: str = ""):
         settings = f"model.name={model},rollout.max_tokens={ROOM},train.kl.weight=0,train.entropy=0,"
         self.cfg: Config = load_config("lora", settings + overrides)  # TRL's default has neither term
-        self.specs = {"helpdesk": servers_more.specs()["helpdesk"]}
+        helpdesk = servers_more.specs()["helpdesk"]
+        self.specs = {"helpdesk": helpdesk.model_copy(update={"processes": n * SAMPLES})}  # all episodes at a time
         self.policy = open_policy(self.cfg, plan_run(self.cfg))
         self.policy.tokenizer.chat_template = AutoTokenizer.from_pretrained(asset("tiny")).chat_template
         self.chat = Chat(self.policy.tokenizer, tools_as="compact")

@@ -92,7 +92,7 @@ _AtLeast1 = Annotated[int, Field(strict=True, ge=1)]
 
 def _most_processes() -> int:
     "Return how many episodes may have a process of a server at a time, on this machine."
-    return min(max(main_memory() // 2**29, 16), 256)
+    return min(max(main_memory() // 2**30, 16), 256)
 
 
 class ServerSpec(BaseModel):
@@ -160,7 +160,7 @@ class ServerSpec(BaseModel):
         default_factory=_most_processes,
         description=(
             "stdio: largest number of episodes that have a process at a time; up to as many further processes are "
-            "started ahead for waiting episodes; by default 1 per half GiB of main memory, 16 to 256"
+            "started ahead for waiting episodes; by default 1 per GiB of main memory, 16 to 256"
         ),
     )
     recycle: _AtLeast0 = Field(

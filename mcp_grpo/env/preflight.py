@@ -327,12 +327,15 @@ class PreflightReport:
     digests: dict[str, str]  # server -> digest of its tool list, which `servers.pins` can pin
     played: int  # number of tasks that the oracle ran and solved
     heldout: dict[str, str]  # name of a held-out set in result.json -> its data_source
+    narrow: dict[str, int]  # server -> most episodes at a time, where a step has more
 
     def __str__(self) -> str:
-        return (
-            ", ".join(f"{server}: {len(names)} tools" for server, names in self.tools.items())
-            + f"\n{self.played} tasks played by the oracle"
-        )
+        told = [", ".join(f"{server}: {len(names)} tools" for server, names in self.tools.items())]
+        told += [
+            f"{server} plays {most} episodes at a time, and a step has more: 'processes' in its entry sets this number"
+            for server, most in self.narrow.items()
+        ]
+        return "\n".join([*told, f"{self.played} tasks played by the oracle"])
 
 # %% ../../nbs/04_env/08_preflight.ipynb #1e858514
 def preflight(
@@ -351,4 +354,6 @@ def preflight(
     heldout = name_heldout_sets(heldout_tasks, cfg.data.heldout)
     open_terms(RewardConfig())  # the packaged ones; a run's own terms are opened after these checks
     played = _play_some(pool, train_tasks, cfg.data.train) + _play_some(pool, heldout_tasks, cfg.data.heldout)
-    return PreflightReport({server: list(tools) for server, tools in served.items()}, pool.digests(), played, heldout)
+    tools, most = {server: list(names) for server, names in served.items()}, {s: pool.room([s]) for s in served}
+    narrow = {server: room for server, room in most.items() if room < cfg.train.tasks_per_step * cfg.rollout.samples}
+    return PreflightReport(tools, pool.digests(), played, heldout, narrow)

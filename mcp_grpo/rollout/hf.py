@@ -74,9 +74,8 @@ class Batch:
     slots: np.ndarray  # [n] slots that are fed, those with one token first
     begin: np.ndarray  # [n] first position fed
     end: np.ndarray  # [n] one past the last position fed
-    last: np.ndarray  # [m] indices in the flat row whose next token is sampled: the last tokens of complete slots
-    sampled: np.ndarray  # [k >= m] slots that get a token: those m, then the slots that waited for one of them
-    rows: np.ndarray | None  # [k] the row of the logits for each; None if k = m
+    last: np.ndarray  # [k] indices in the flat row whose next token is sampled: the last tokens of complete slots
+    sampled: np.ndarray  # [k] these slots
     temperature: np.ndarray  # [k] float32
     uniforms: np.ndarray  # [k] float64 in [0, 1)
     groups: PrefixGroups | None = None  # common prefixes of the decoding slots
@@ -114,13 +113,11 @@ class ModelRunner:
             return None if array is None else torch.from_numpy(array).to(home)
 
         # before the forward pass, because a later copy would wait for it
-        given = (batch.temperature, batch.uniforms, batch.rows, batch.penalty, batch.history)
-        temperature, uniforms, rows, penalty, history = map(tensor, given)
+        given = (batch.temperature, batch.uniforms, batch.penalty, batch.history)
+        temperature, uniforms, penalty, history = map(tensor, given)
         logits = self.logits(feed, batch.last).to(home)
         if not len(batch.sampled):
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        if rows is not None:
-            logits = logits[rows]
         if penalty is not None:
             logits = penalise(logits, history, penalty)
         tokens, logprobs = sample(logits, temperature, uniforms, bool((batch.temperature == 0).any()))
@@ -162,54 +159,48 @@ class Scheduler:
 
     def admit(self, requests: list[Request], version: int = 0) -> list[Request]:
         "Give each request a slot; return the requests for which there is none."
-        table, first_of, left = self.table, {}, []
+        table, left = self.table, []
         evict = not table.running[: table.n].any()
         for request in sorted(requests, key=lambda r: r.episode not in table.slot_of):
-            new = request.episode not in table.slot_of
             slot = table.take(request.episode, self.max_slots, evict)
             if slot is None:
                 left.append(request)
                 continue
-            prompt = request.prompt.tobytes()
-            self.assign(request, slot, first_of.get(prompt, -1) if new else -1)
-            first_of.setdefault(prompt, slot)
+            self.assign(request, slot)
             request.version, self.active[request.episode] = version, request
         return left
 
-    def assign(self, request: Request, slot: int, first: int):
-        """Write a request into its slot: waiting for the `first` of its group (if not -1), else with the longest cached
-        prefix of its prompt, or waiting for a slot that is being fed a much longer one."""
-        table, prompt, n, waits = self.table, request.prompt, len(request.prompt), first >= 0
-        sampling, limit, takes = request.sampling, n + request.sampling.max_new_tokens, n
+    def assign(self, request: Request, slot: int):
+        """Write a request into its slot, with the longest cached prefix of its prompt. It waits if another slot will be
+        fed the whole prompt, or a much longer prefix."""
+        table, prompt, n = self.table, request.prompt, len(request.prompt)
+        sampling, limit = request.sampling, n + request.sampling.max_new_tokens
         table.reserve(table.n, limit)
         self.cache.reserve(table.slots, table.capacity)
         alike = shared_prefix(table.ids[: table.n], table.length[: table.n], prompt)
         shared = np.minimum(alike, table.num_cached_tokens[: table.n])
         source = slot if shared[slot] else int(shared.argmax())
         cached = int(shared[source])
-        fed = table.running[: table.n] & (table.waits_for[: table.n] < 0)
-        coming = np.where(fed, alike, 0)
-        if not waits and coming.max() >= cached + _WORTH_A_PASS:
-            first, takes = int(coming.argmax()), int(coming.max())
-            cached = cached if source == slot else 0
-        if cached and source != slot and not waits:
+        if cached and source != slot:
             self.cache.copy(source, [slot], cached)
+        coming = np.where(table.running[: table.n], alike, 0)
+        takes, waits_for = int(coming.max()), -1
+        if takes > cached and (takes == n - 1 or takes >= cached + _WORTH_A_PASS):
+            waits_for = source = int(coming.argmax())
         self.clock += 1
         group, prefix = self.clock, n  # a new group
-        if waits:
-            group, prefix = table.group[first], min(table.group_prefix[first], n)
-        elif cached and (source == slot or cached == n - 1):
-            group, prefix = table.group[source], min(table.group_prefix[source], cached)
+        if (shares := max(cached, takes if waits_for >= 0 else 0)) and (source == slot or shares == n - 1):
+            group, prefix = table.group[source], min(table.group_prefix[source], shares)
         stop_ids = tuple(sampling.stop_ids)
         if stop_ids not in self.stop_rows:
             self.stop_rows[stop_ids] = len(self.stops)
             self.stops = np.vstack([self.stops, np.isin(np.arange(self.stops.shape[1]), stop_ids)])
         row = dict(
-            num_cached_tokens=0 if waits else cached,
+            num_cached_tokens=cached,
             length=n,
             begin=n,
             limit=limit,
-            waits_for=first,
+            waits_for=waits_for,
             takes=takes,
             group=group,
             group_prefix=prefix,
@@ -222,7 +213,7 @@ class Scheduler:
         for name, value in row.items():
             getattr(table, name)[slot] = value
         table.ids[slot, :n], table.noise[slot, n:limit] = prompt, noise(request.key, sampling.max_new_tokens)
-        self.stats.tokens_reused += n - 1 if waits else takes if first >= 0 else cached
+        self.stats.tokens_reused += cached
 
     def runnable(self) -> bool:
         "Return whether there is anything to feed."
@@ -242,14 +233,7 @@ class Scheduler:
             order = order[sizes[order] > 0]
             slots, begin, sizes = slots[order], begin[order], sizes[order]
         complete = begin + sizes == table.length[slots]
-        sampled, rows = slots[complete], None
-        if (waits_for >= 0).any():
-            row_of = np.full(table.n, -1)
-            row_of[sampled] = np.arange(len(sampled))
-            same = table.takes[: table.n] == table.length[: table.n]
-            waiting = np.flatnonzero(running & same & (waits_for >= 0) & (row_of[waits_for] >= 0))
-            rows = np.concatenate([row_of[sampled], row_of[waits_for[waiting]]])
-            sampled = np.concatenate([sampled, waiting])
+        sampled = slots[complete]
         return Batch(
             table.ids,
             slots,
@@ -257,7 +241,6 @@ class Scheduler:
             begin + sizes,
             sizes.cumsum()[complete] - 1,
             sampled,
-            rows,
             table.temperature[sampled],
             table.noise[sampled, table.length[sampled]],
             self.prefix_groups(slots[sizes == 1]),
@@ -288,10 +271,11 @@ class Scheduler:
         begins = table.ids[slots[first], :length]
         alike = (begins == begins[0]).all(0)
         common = length if alike.all() else int(alike.argmin())
-        grouped = n >= 3 * groups and 2 * groups * width <= 3 * n
-        if not grouped or (n - groups) * length <= (n - 1) * common:
-            return PrefixGroups(kv[:, :, slots[0], :, :common], torch.arange(n), 1, n) if common >= 16 else None
-        if length < 16:
+        grouped = length >= 16 and n >= 3 * groups and 2 * groups * width <= 3 * n
+        as_one = groups > 1 and n >= 8 and 2 * common >= table.length[slots].max()
+        if as_one and not (grouped and (n - groups) * length > (n - 1) * common):
+            return PrefixGroups(kv[:, :, slots[0], :, :common], torch.arange(n), 1, n)
+        if not grouped:
             return None
         if (key := (length, *names.tolist())) != self.prefix_key:
             prefix = kv[:, :, slots[first], :, :length]
@@ -306,12 +290,6 @@ class Scheduler:
         table, slots, fed = self.table, batch.sampled, batch.end - batch.begin
         table.num_cached_tokens[batch.slots] = batch.end
         self.take_over()
-        waited = slots[len(batch.last) :]
-        for first in np.unique(table.waits_for[waited]):
-            group = waited[table.waits_for[waited] == first]
-            self.cache.copy(int(first), group.tolist(), int(table.num_cached_tokens[first]))
-            table.num_cached_tokens[group] = table.num_cached_tokens[first]
-        table.waits_for[waited] = -1
         table.ids[slots, table.length[slots]], table.logprob[slots, table.length[slots]] = tokens, logprobs
         table.length[slots] += 1
         self.stats.iterations += 1
@@ -328,12 +306,13 @@ class Scheduler:
         return finished
 
     def take_over(self):
-        "Give the slots that wait for a common beginning the keys and values of it, where they are there now."
+        "Copy the keys and values for which slots wait, as soon as they are there."
         table = self.table
         waits_for, takes = table.waits_for[: table.n], table.takes[: table.n]
-        there = (waits_for >= 0) & (takes < table.length[: table.n]) & (table.num_cached_tokens[waits_for] >= takes)
-        for slot in np.flatnonzero(there & table.running[: table.n]):
+        waiting = table.running[: table.n] & (waits_for >= 0)
+        for slot in np.flatnonzero(waiting & (table.num_cached_tokens[waits_for] >= takes)):
             self.cache.copy(int(waits_for[slot]), [int(slot)], int(takes[slot]))
+            self.stats.tokens_reused += int(takes[slot] - table.num_cached_tokens[slot])
             table.num_cached_tokens[slot], table.waits_for[slot] = takes[slot], -1
 
     def drop(self, requests: list[Request]):

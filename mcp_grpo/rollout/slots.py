@@ -272,7 +272,7 @@ class SlotTable:
         "begin": np.int64,  # position of the turn's first token
         "limit": np.int64,  # length at which the turn must end
         "waits_for": np.int64,  # the slot that is fed for this one too, as far as both begin alike; -1 for none
-        "takes": np.int64,  # leading tokens that begin alike; `length` if the prompts are equal
+        "takes": np.int64,  # number of leading tokens for which it waits
         "group": np.int64,  # number of the prefix group
         "group_prefix": np.int64,  # number of leading tokens that the group's members have in common
         "stop_row": np.int64,  # the turn's row in the scheduler's table of stop tokens
@@ -354,10 +354,10 @@ class SlotTable:
 
 def shared_prefix(
     ids: np.ndarray,  # [slots, capacity]
-    cached: np.ndarray,  # [slots] how many tokens have keys and values
+    cached: np.ndarray,  # [slots] how many first tokens count, such as those with keys and values
     prompt: np.ndarray,  # [length]
 ) -> np.ndarray:  # [slots] leading tokens that need not be fed
-    "Return how many leading tokens of `prompt` each slot has cached; at least one token is left to feed."
+    "Return how many leading tokens of `prompt` are among the first tokens of each slot; at least one is left to feed."
     n = min(len(prompt) - 1, ids.shape[1])
     same = ids[:, :n] == prompt[:n]
     first = np.where(same.all(1), n, same.argmin(1)) if n else np.zeros(len(ids), np.int64)
