@@ -448,7 +448,7 @@ def _steady_zones() -> list[str]:
     return sorted(zone for zones in kept.values() for zone in zones[:2])
 
 
-_TIMES = ("08:30", "13:05", "17:45", "22:10")  # few, so that several calls share one
+_TIMES = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60, 5)]
 
 
 # words in the names of two arguments; the argument with the first word gets the smaller value
@@ -617,7 +617,7 @@ class Known:
             )
             return self.rng.choice(_SQL_READS).format(a=a, b=b, word=word, word2=word2)
         if words & {"timezone", "tz"}:
-            return self.rng.choice(_steady_zones()[::24] if words & {"source", "from"} else _steady_zones())
+            return self.rng.choice(_steady_zones()[::8] if words & {"source", "from"} else _steady_zones())
         if "date" in words or schema.get("format") == "date":
             return str(date(2024, 1, 1) + timedelta(days=self.rng.randrange(600)))
         if words & {"expression", "formula"}:

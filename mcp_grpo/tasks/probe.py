@@ -271,6 +271,7 @@ class Probe:
         }
         self.seen: dict[Step, Seen] = {}  # reading calls that succeeded
         self.tried: set[Step] = set()
+        self.guessed: set[tuple[str, str]] = set()  # (server, reading tool) that takes a value which no result gives
         self.changers: list[Changer] = []
         # (server, tool) -> values of each try, and its check
         self.tries: dict[tuple[str, str], list[tuple[dict, dict | None]]] = defaultdict(list)
@@ -461,7 +462,8 @@ class Probe:
         "Return whether a tool is worth one more call."
         report = self.reports[server]
         worked = report.worked[tool]
-        return tool not in report.left_out and worked < _MOST_CALLS and worked * 5 + 40 > report.calls[tool]
+        most = _MOST_CALLS * (1 + ((server, tool) in self.guessed))  # guesses have more to choose from
+        return tool not in report.left_out and worked < most and worked * 5 + 40 > report.calls[tool]
 
     def next_calls(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> list[dict]:
         "Return arguments for calls of a reading tool: all identifying values, or sensible guesses if there are none."
@@ -471,10 +473,23 @@ class Probe:
         if all(choices.values()):
             drawn = [{name: self.rng.choice(values) for name, values in choices.items()} for _ in range(30)]
         else:
-            drawn = [self.some_values(server, tool, choices) for _ in range(6)]
             unknown = [path for path, values in choices.items() if not values]
+            drawn = [values for _ in range(2) for values in self.some_alike(server, tool, choices, unknown)]
             drawn += [self.some_values(server, tool, choices) | tried for tried in self.trials(server, tool, unknown)]
         return [whole_arguments(values) for values in drawn]
+
+    def some_alike(
+        self, server: str, tool: mcp_types.Tool, choices: dict[str, list], unknown: list[str]
+    ) -> list[dict[str, Any]]:
+        """Return arguments for three calls which differ only in the last unknown argument, if it is a text, so that one
+        question can be about all of them: a time in three places. They differ in all if together these are fields of
+        a record."""
+        drawn, last = [self.some_values(server, tool, choices) for _ in range(3)], unknown[-1]
+        is_text = needed_arguments(tool)[last].get("type") == "string"
+        if len(choices) < 2 or not is_text or last not in drawn[0] or self.of_one_record(unknown):
+            return drawn
+        self.guessed.add((server, tool.name))
+        return [drawn[0] | {last: values[last]} for values in drawn if last in values]
 
     def some_values(self, server: str, tool: mcp_types.Tool, choices: dict[str, list]) -> dict[str, Any]:
         """Return values for the required arguments of a tool, by path: known values (if possible from one record), or
