@@ -98,7 +98,7 @@ _GROUND_TRUTH = (
     "state_check",
     "judge_rubric",
 )  # fields of a row's ground truth
-_EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms")  # fields of its extra_info
+_EXTRA_INFO = ("family", "pair", "tools", "all_tools_of", "pseudonyms", "thoughts")  # fields of its extra_info
 _CONDITIONS = frozenset({"contains", "equals", "count", "function"})  # of a state check; all given ones must hold
 
 
@@ -596,6 +596,11 @@ class Task:
         default_factory=dict,
         exclude_if=lambda words: not words,
         description="invented word in the task -> the word that its servers know",
+    )
+    thoughts: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda thoughts: not thoughts,
+        description="what a demonstration notes before each of its turns, the answer included; empty text: nothing",
     )
     judge_rubric: dict[str, Any] = Field(
         default_factory=dict, exclude_if=lambda rubric: not rubric, description="the criteria that a judge is given"

@@ -35,6 +35,7 @@ class Action:
     answer: str | None = None  # the final answer's text
     malformed: str | None = None  # the reason why the turn cannot be used, in one sentence
     text: str = ""  # the whole turn, if it was written as text
+    thought: str = ""  # what a demonstration notes before its calls or its answer
     truncated: bool = False  # whether a token limit cut the turn off; then nothing in it is carried out
     forced: bool = False  # whether the trainer wrote the needed call in the policy's place (`rollout.force_rate`)
 

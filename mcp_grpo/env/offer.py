@@ -356,4 +356,5 @@ def with_pseudonyms(
         final_reference=with_words(task.final_reference, shown),
         state_check=task.state_check and check | with_words(changed, shown),
         pseudonyms=known,
+        thoughts=with_words(task.thoughts, shown),
     )

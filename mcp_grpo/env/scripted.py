@@ -6,9 +6,11 @@
 __all__ = ['POLICIES', 'ADVERSARIES', 'Script', 'Replay', 'shown_call', 'oracle_turns', 'next_call', 'play', 'play_all_sync']
 
 # %% ../../nbs/04_env/07_scripted.ipynb #215ea15c
+import itertools
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -103,7 +105,9 @@ def oracle_turns(task: Task) -> list[Action]:  # one turn per step, then the ans
     turns: dict[int, list[Call]] = {}
     for step in task.tool_sequence:
         turns.setdefault(step["step"], []).append(shown_call(step, task.tools))
-    return [*map(Action, turns.values()), _gold_answer(task)]
+    written = [*map(Action, turns.values()), _gold_answer(task)]
+    thoughts = itertools.chain(task.thoughts, itertools.repeat(""))
+    return [replace(turn, thought=thought) for turn, thought in zip(written, thoughts)]
 
 
 def next_call(

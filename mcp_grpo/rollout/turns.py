@@ -526,7 +526,8 @@ def render_turn(
     "Return a turn as text: the original text if the action has it, otherwise the form that the policy is taught."
     if action.text or action.malformed:
         return action.text
-    return _calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>"
+    noted = f"<think>{action.thought}</think>\n" if action.thought else ""
+    return noted + (_calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>")
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #d6bff221
 _HOW_TO_CALL = {

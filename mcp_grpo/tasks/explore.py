@@ -131,6 +131,7 @@ class Prover:
             {"step": i, "server": step.server, "tool": step.tool, "params": step.arguments}
             for i, step in enumerate(question.calls, 1)
         ]
+        thoughts = ["", *(question.notes.get(step, "") for step in question.calls)]
         if question.shown:
             calls[-1]["shows"] = question.values[0]
         truth = {
@@ -163,7 +164,7 @@ class Prover:
             "wording": question.wording,
             "chain": question.chain,
             "calls": len(calls),
-        }
+        } | ({"thoughts": thoughts} if any(thoughts) else {})
         return Task.from_row(
             {
                 "data_source": data_source,

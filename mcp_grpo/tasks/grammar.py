@@ -48,6 +48,8 @@ class Phrase:
         default=(), hash=False
     )  # records that the calls before the last one show
     plain: bool = False  # whether the texts name it only by the plain values of its call, as in "of 17 and 25"
+    # call -> what to read in its result, such as `agent id: A7`
+    notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Group:
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
     plain: bool = False  # whether the list is named by the call's arguments, as in "in /workdir/minutes"
     roundabout: bool = False  # whether such a thing was passed on the way here: the tickets of the customer of a ticket
+    notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)  # as in a phrase
 
     @property
     def reached_limit(self) -> bool:
@@ -265,6 +268,53 @@ def most_of(label: str) -> tuple[str, str]:
     last = label.rpartition(" ")[2]
     return ("most", "fewest") if one_of(last) != last else ("highest", "lowest")
 
+# %% ../../nbs/05_tasks/03_grammar.ipynb #a1c7e0d2
+_MOST_NOTED = 12  # items of a list that a note goes through
+_LONGEST_NOTE = 400  # characters
+
+
+def noted(of: Phrase | Group, text: str) -> dict[Step, str]:
+    "Return the notes of a thing or a list, with one more on its last call; a long one is left out."
+    step = of.steps[-1] if of.steps else None
+    whole = "; ".join(filter(None, [of.notes.get(step), text]))
+    return of.notes | {step: whole} if text and step and len(whole) <= _LONGEST_NOTE else of.notes
+
+
+def _item_names(group: Group, thing: Thing) -> list[str]:
+    "Return what tells the items of a list apart: a code, else a name, else the number in the list."
+    fields = sorted(
+        (field for field in thing.fields if field.kind in ("id", "name") and not field.refers),
+        key=lambda field: field.kind == "name",
+    )
+    paths = [field.path for field in fields if all(field.path in record for record in group.records)]
+    return [str(record[paths[0]]) if paths else f"no. {i}" for i, record in enumerate(group.records, 1)]
+
+
+def matching_items(group: Group, thing: Thing, field: Field | None = None, value: str = "") -> str:
+    "Return the note that counts the items of a list, or those with this value of a field; empty for a long list."
+    if len(group.records) > _MOST_NOTED:
+        return ""
+    said, number = [], 0
+    for name, record in zip(_item_names(group, thing), group.records):
+        fits = field is None or str(record.get(field.path)) == value
+        number += fits
+        shown = f" {record.get(field.path)}" if field else ""
+        said.append(f"{name}{shown}{f' ({number})' if fits else ''}")
+    return ", ".join(said)
+
+
+def best_item(group: Group, thing: Thing, field: Field, best: Callable) -> str:
+    "Return the note that goes through the values of a field and marks the best so far (`best` is min or max)."
+    if len(group.records) > _MOST_NOTED:
+        return ""
+    said, so_far = [], None
+    for name, record in zip(_item_names(group, thing), group.records):
+        value = record[field.path]
+        better = so_far is None or best(so_far, value) != so_far
+        so_far = value if better else so_far
+        said.append(f"{name} {value}{' (best so far)' if better else ''}")
+    return ", ".join(said)
+
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
 def step_of(server: str, tool: str, params: dict) -> Step:
     return Step(server, tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
@@ -443,7 +493,7 @@ class Phrases:
                 continue  # nothing names the owner of what a tool without arguments lists
             if records := records_of(reader, self.calls[of.steps[-1]]):
                 texts = _belonging(of.texts, self.catalog.thing(reader.gives).plural)
-                yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier)
+                yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier, notes=of.notes)
         passed = {self.calls[step].id for step in of.steps}
         for field, reader, step in self.followed(of):
             if reader.items is None or reader.tool in {step.tool for step in of.steps}:
@@ -460,6 +510,7 @@ class Phrases:
                 owner,
                 (*of.earlier, of.record),
                 roundabout=any(other.gives == reader.gives and other.id in passed for other in self.catalog.readers),
+                notes=noted(of, f"{field.label}: {of.record[field.path]}"),
             )
 
     def followed(self, of: Phrase) -> Iterator[tuple[Field, Reader, Step]]:
@@ -481,7 +532,8 @@ class Phrases:
             texts = of.texts
             if field.refers in self.nouns:
                 texts = _related(field.label, self.catalog.thing(reader.gives), of.texts)
-            yield Phrase(texts, (*of.steps, step), found[0], reader, of.stated, (*of.earlier, of.record))
+            notes = noted(of, f"{field.label}: {of.record[field.path]}")
+            yield Phrase(texts, (*of.steps, step), found[0], reader, of.stated, (*of.earlier, of.record), notes=notes)
         for verb, subject, others in self.related(of):
             if len(others) != 1:
                 continue
@@ -499,7 +551,10 @@ class Phrases:
             texts = _standing_in(verb, subject, self.types[others[0].casefold()], of.texts)
             if texts and len(found) == 1:
                 shown = of.record | {verb: others[0]}
-                yield Phrase(texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown))
+                notes = noted(of, f"{' '.join(words_of(verb))}: {others[0]}")
+                yield Phrase(
+                    texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown), notes=notes
+                )
 
     def picks(self, group: Group) -> Iterator[Phrase]:
         """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
@@ -508,8 +563,9 @@ class Phrases:
             return
         thing, records = self.catalog.thing(group.reader.gives), group.records
 
-        def pick(texts: Iterable[str], record: dict, *stated: str) -> Phrase:
-            return Phrase(tuple(texts), group.steps, record, group.reader, (*group.stated, *stated), group.earlier)
+        def pick(texts: Iterable[str], record: dict, *stated: str, note: str = "") -> Phrase:
+            stated, notes = (*group.stated, *stated), noted(group, note)
+            return Phrase(tuple(texts), group.steps, record, group.reader, stated, group.earlier, notes=notes)
 
         def of(word: str) -> list[str]:
             return list(_belonging(group.owner, f"{word} {thing.noun}".strip())) or [f"the {word} {thing.noun}"]
@@ -537,7 +593,7 @@ class Phrases:
                 for record in records:
                     value = str(record[field.path])
                     if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
-                        yield pick(of(value.lower()), record, value)
+                        yield pick(of(value.lower()), record, value, note=matching_items(group, thing, field, value))
             if field.kind not in ("date", "number") or len(times) < len(records):
                 continue
             first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
@@ -545,16 +601,18 @@ class Phrases:
                 not group.owner or field is next(other for other in thing.fields if other.kind == "date")
             ):
                 newest, oldest = (("youngest",), ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
-                yield pick([text for word in newest for text in of(word)], last)
+                late, early = (best_item(group, thing, field, best) for best in (max, min))
+                yield pick([text for word in newest for text in of(word)], last, note=late)
                 if not group.reached_limit:
-                    yield pick([text for word in oldest for text in of(word)], first)
+                    yield pick([text for word in oldest for text in of(word)], first, note=early)
             elif field.kind == "number" and not group.reached_limit:
-                for i, record in enumerate((last, first)):
+                for i, (record, best) in enumerate(((last, max), (first, min))):
+                    note = best_item(group, thing, field, best)
                     if field.label in _RANKS:
-                        yield pick(of(_RANKS[field.label][i]), record)
+                        yield pick(of(_RANKS[field.label][i]), record, note=note)
                     else:
                         rank = f"with the {most_of(field.label)[i]} {field.label}"
-                        yield pick([f"{text} {rank}" for text in of("")], record)
+                        yield pick([f"{text} {rank}" for text in of("")], record, note=note)
 
     def all(self, depth: int = 4) -> Iterator[Phrase]:
         "Yield all phrases of up to `depth` calls."
@@ -1331,6 +1389,7 @@ class Question:
     change: Step | None = None  # the call that makes the change, where the question asks for one
     look: Step | None = None  # the call whose result shows the change; None: not chosen yet among the reading calls
     shown: bool = False  # whether any call that shows the answer is accepted, such as another SQL statement
+    notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)  # call -> what to read in its result
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
     @property
@@ -1439,6 +1498,7 @@ def asked_change(
     steps: tuple[Step, ...] = (),  # calls before the change
     stated: Iterable[Any] = (),
     look: Step | None = None,  # the call whose result shows the change
+    notes: dict[Step, str] | None = None,  # call -> what to read in its result
 ) -> Question:
     "Return a question that asks for a change."
     return Question(
@@ -1450,6 +1510,7 @@ def asked_change(
         stated=tuple(map(str, stated)),
         change=change,
         look=look,
+        notes=notes or {},
     )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
@@ -1472,13 +1533,21 @@ class Grammar:
         phrase: Phrase | Group,
         values: Iterable,  # the answer
         path: str | None,  # of the field that it asks for; None: it asks for the things themselves
+        note: str = "",  # what to read in the last result
         **parts: str,  # what fills the slots of the wording
     ) -> Question:
         "Return a question in one of the wordings."
-        return self.question(kind, self.pick(forms, parts), phrase, values, path, **parts)
+        return self.question(kind, self.pick(forms, parts), phrase, values, path, note, **parts)
 
     def question(
-        self, kind: str, form: str, phrase: Phrase | Group, values: Iterable, path: str | None, **parts: str
+        self,
+        kind: str,
+        form: str,
+        phrase: Phrase | Group,
+        values: Iterable,
+        path: str | None,
+        note: str = "",
+        **parts: str,
     ) -> Question:
         "Return the question in the given wording."
         about = phrase.reader.gives if path is None else f"{phrase.reader.gives}.{path}"
@@ -1492,6 +1561,7 @@ class Grammar:
             any_order=kind == "list",
             stated=phrase.stated,
             earlier=phrase.earlier,
+            notes=noted(phrase, note),
         )
 
     def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> str:
@@ -1557,8 +1627,9 @@ class Grammar:
 
         if numbers := self.numbers(phrase):
             field = self.rng.choice(numbers)
-            number = f"{field.refers or thing.noun} number"
-            yield self.ask("field", _FIELD, phrase, [phrase.record[field.path]], field.path, f=number, **said())
+            number, value = f"{field.refers or thing.noun} number", phrase.record[field.path]
+            note = f"{field.label}: {value}"
+            yield self.ask("field", _FIELD, phrase, [value], field.path, note, f=number, **said())
         if not fields:
             yield from () if phrase.plain else self.whether(phrase, thing, said)
             return
@@ -1570,14 +1641,16 @@ class Grammar:
             elif phrase.plain:
                 forms = _COMPUTED if _of_numbers(phrase) else _PLAIN
             value = phrase.record[field.path]
-            yield self.ask("field", forms, phrase, [value], field.path, f=said_as(field), **parts)
+            note = "" if phrase.plain else f"{field.label}: {value}"
+            yield self.ask("field", forms, phrase, [value], field.path, note, f=said_as(field), **parts)
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
         if len(fields) > 1:
             f, g = self.rng.sample(fields, 2)
             values, both = [phrase.record[f.path], phrase.record[g.path]], f"{f.path}+{g.path}"
-            yield self.ask("fields", _FIELDS, phrase, values, both, f=said_as(f), g=said_as(g), **said())
+            note = f"{f.label}: {values[0]}; {g.label}: {values[1]}"
+            yield self.ask("fields", _FIELDS, phrase, values, both, note, f=said_as(f), g=said_as(g), **said())
         yield from self.whether(phrase, thing, said)
         absent = [
             label
@@ -1588,8 +1661,12 @@ class Grammar:
         if absent and fields and phrase.reader.items is None:  # a list may leave out fields
             twin, label, parts = self.rng.choice(fields), self.rng.choice(absent), said()
             form, pair = self.pick(_FIELD, parts), f"{thing.noun} {parts['x']} {label}"
-            for unknown, f, values in ((False, said_as(twin), [phrase.record[twin.path]]), (True, label, [])):
-                question = self.question("unknown", form, phrase, values, twin.path, f=f, **parts)
+            value = phrase.record[twin.path]
+            for unknown, f, values, note in (
+                (False, said_as(twin), [value], f"{twin.label}: {value}"),
+                (True, label, [], f"{label}: not shown"),
+            ):
+                question = self.question("unknown", form, phrase, values, twin.path, note, f=f, **parts)
                 yield replace(question, unknown=unknown, pair=pair)
 
     def of_relations(self, phrase: Phrase) -> Iterator[Question]:
@@ -1624,8 +1701,8 @@ class Grammar:
             if field.kind == "flag" and isinstance(value, bool):
                 if any(record.get(field.path) is value for record in phrase.earlier):
                     continue
-                answer = ["yes" if value else "no"]
-                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, v=field.label, **said())
+                answer, note = ["yes" if value else "no"], f"{field.label}: {str(value).lower()}"
+                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, note, v=field.label, **said())
             if (
                 field.kind == "category"
                 and isinstance(value, str)
@@ -1642,7 +1719,7 @@ class Grammar:
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
                 forms, answer = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER, "yes" if asked == value else "no"
                 parts = {"f": field.label, "v": asked.replace("_", " "), **said()}
-                yield self.ask("whether", forms, phrase, [answer], field.path, **parts)
+                yield self.ask("whether", forms, phrase, [answer], field.path, f"{field.label}: {value}", **parts)
 
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
@@ -1669,7 +1746,7 @@ class Grammar:
             return
         parts = {"n": thing.plural, "o": owner, "o_s": _possessive(owner), "g": self.rng.choice(group.texts)}
         how_many, which = (_COUNT, _LIST) if owner else (COUNT_ALL, _LIST_ALL)
-        yield self.ask("count", how_many, group, [n], None, **parts)
+        yield self.ask("count", how_many, group, [n], None, matching_items(group, thing), **parts)
         for field in thing.fields:
             if field.kind != "category" or n < 3:
                 continue
@@ -1683,9 +1760,11 @@ class Grammar:
                     _belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
                 ),
             }
-            yield self.ask("count", how_many, group, [len(chosen)], field.path, **told)
+            note = matching_items(group, thing, field, value)
+            yield self.ask("count", how_many, group, [len(chosen)], field.path, note, **told)
             if names and 2 <= len(chosen) <= 5:
-                yield self.ask("list", which, group, [record[names.path] for record in chosen], field.path, **told)
+                values = [record[names.path] for record in chosen]
+                yield self.ask("list", which, group, values, field.path, note, **told)
         if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
             yield self.ask("list", which, group, [record[names.path] for record in group.records], None, **parts)
         if names and 2 <= n <= 20:
@@ -1702,12 +1781,13 @@ class Grammar:
         how_many, which = _IN_PLACE, _LIST_IN_PLACE
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
-        yield self.ask("count", how_many, group, [len(group.records)], None, n=n, x=x)
+        yield self.ask("count", how_many, group, [len(group.records)], None, matching_items(group, thing), n=n, x=x)
         for field in kinds:
             for value, times in Counter(str(record.get(field.path)) for record in group.records).items():
                 if re.fullmatch(r"[a-z]{3,12}", value):
                     counted = plural({"dir": "folder"}.get(value, value))
-                    yield self.ask("count", _IN_PLACE, group, [times], field.path, n=counted, x=x)
+                    note = matching_items(group, thing, field, value)
+                    yield self.ask("count", _IN_PLACE, group, [times], field.path, note, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
             values = [record[names.path] for record in group.records if names.path in record]
@@ -1738,8 +1818,8 @@ class Grammar:
                 value = best(group.records, key=lambda record: record[field.path])[names.path]
                 if str(value) in group.stated:
                     continue  # the question would hold its answer
-                is_ = self.rng.choice(wordings)
-                yield self.ask("extreme", _EXTREME, group, [value], field.path, one=thing.noun, is_=is_, **parts)
+                is_, note = self.rng.choice(wordings), best_item(group, thing, field, best)
+                yield self.ask("extreme", _EXTREME, group, [value], field.path, note, one=thing.noun, is_=is_, **parts)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of one kind; yield none if one call can return both."
@@ -1748,7 +1828,7 @@ class Grammar:
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
         first, second = self.name_of(x), self.name_of(y)
-        both = Phrase((), steps, x.record, x.reader, stated, earlier)
+        both = Phrase((), steps, x.record, x.reader, stated, earlier, notes=x.notes | y.notes)
         if x.record == y.record:
             return  # one thing, named in two ways
         askable = [field for field in self.askable(x) if field in self.askable(y)]
@@ -1771,12 +1851,12 @@ class Grammar:
                 forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
                 if '"' not in first + second:  # not named by their headings
                     first, second = x.stated[0], y.stated[0]
-                f = field.label.removesuffix(" date")
-                yield self.ask("larger", forms, both, [winner, a, b], field.path, f=f, x=first, y=second)
+                f, note = field.label.removesuffix(" date"), f"{first}: {a}; {second}: {b}"
+                yield self.ask("larger", forms, both, [winner, a, b], field.path, note, f=f, x=first, y=second)
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
-                answer = ["yes" if a == b else "no"]
-                yield self.ask("same", _SAME, both, answer, field.path, f=field.label, x=first, y=second)
+                answer, note = ["yes" if a == b else "no"], f"{a}; {b}"
+                yield self.ask("same", _SAME, both, answer, field.path, note, f=field.label, x=first, y=second)
                 return
 
     def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
@@ -1801,7 +1881,8 @@ class Grammar:
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         stated = tuple(text for phrase in phrases for text in phrase.stated)
-        together = Phrase((), steps, first.record, first.reader, stated)
+        notes = {step: note for phrase in phrases for step, note in phrase.notes.items()}
+        together = Phrase((), steps, first.record, first.reader, stated, notes=notes)
         values = [phrase.record[field.path] for phrase in phrases]
         if written:
             forms = _EACH_WRITTEN
@@ -1905,9 +1986,10 @@ class Grammar:
                 deed = form.format(x=x, s=_possessive(x), v=v, f=label)
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
                 stated = [text for phrase, _ in chosen for text in phrase.stated]
+                notes = {step: note for phrase, _ in chosen for step, note in phrase.notes.items()}
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
-                yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated)
+                yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated, notes=notes)
 
     def joint_changes(self, phrases: list[Phrase]) -> Iterator[Question]:
         """Yield questions that ask for a change of a thing and of others that belong to it: exchange an item of an
@@ -1954,7 +2036,7 @@ class Grammar:
                 chain = ">".join([*(step.tool for step in phrase.steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
                 kind = f"change: {words[0]} {form}"
-                yield asked_change(kind, setting, deed, chain, change, phrase.steps, phrase.stated)
+                yield asked_change(kind, setting, deed, chain, change, phrase.steps, phrase.stated, notes=phrase.notes)
 
     def ids_of(self, key: Key) -> list:
         "Return all values that results give for the things that an argument identifies."
