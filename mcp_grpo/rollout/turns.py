@@ -522,11 +522,12 @@ def _calls_text(calls: list[Call], form: str) -> str:
 def render_turn(
     action: Action,
     form: str = "hermes",  # form of the calls, one of FORMS
+    around: tuple[str, str] | None = ("<think>", "</think>\n"),  # texts around a thought; None: it is left out
 ) -> str:
     "Return a turn as text: the original text if the action has it, otherwise the form that the policy is taught."
     if action.text or action.malformed:
         return action.text
-    noted = f"<think>{action.thought}</think>\n" if action.thought else ""
+    noted = action.thought.join(around) if action.thought and around else ""
     return noted + (_calls_text(action.calls, form) if action.calls else f"<answer>{action.answer}</answer>")
 
 # %% ../../nbs/07_rollout/01_turns.ipynb #d6bff221
@@ -635,5 +636,5 @@ def turn_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
 ) -> str:  # a regular expression
-    "Return the pattern of a well-formed turn: one call of an offered tool, or a final answer."
-    return f"({call_pattern(offered, form)}|<answer>[^<]*</answer>)"
+    "Return the pattern of a well-formed turn: one call of an offered tool, or a final answer, after a thought or none."
+    return f"(<think>[^<]*<\\/think>\\n)?({call_pattern(offered, form)}|<answer>[^<]*</answer>)"

@@ -62,8 +62,11 @@ def programmer_words(
     return ""
 
 
+_WORD = re.compile(r"[^\W_]+")
+
+
 def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.lower())
+    return _WORD.findall(text.lower())
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #1ccdb803
 _DERIVED = ("count", "sum", "whether", "same")  # kinds whose answer no result holds
@@ -91,7 +94,8 @@ def _lasting(reader: Reader, call: Seen) -> list[dict]:
 class Prover:
     "Makes tasks from questions, and executes each task twice before accepting it."
 
-    def __init__(self, probe: Probe, catalog: Catalog, seed: int = 0):
+    def __init__(self, probe: Probe, catalog: Catalog, seed: int = 0, secret: Iterable[str] = ()):
+        self.secret = {value for value in secret if len(value) > 3}  # values of this machine
         self.probe, self.pool, self.catalog = probe, probe.pool, catalog
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
@@ -250,10 +254,23 @@ class Prover:
             return "its answer was different in a clean session"
         if change and (await play("null", task, self.pool)).success:
             return "a policy that does nothing solves it"
+        task = replace(task, thoughts=self.true_thoughts(task, [event.content for event in outcome.events]))
         by_text = change and "path" not in check and (isinstance(check.get("equals"), str) or "new_lines" in check)
         if by_text and not await self.tells(task):
             return "the text that shows the change is the same with another value"
         return task
+
+    def true_thoughts(self, task: Task, contents: list[str]) -> list[str]:
+        """Return the thoughts of a task without those that hold a secret, a sign of another turn's form, or a name or
+        number that no result before them (`contents`, in order) and no question shows."""
+        kept = []
+        for i, thought in enumerate(task.thoughts):
+            shown = set(_WORD.findall(" ".join([task.question, *contents[:i]])))
+            stated = _WORD.findall(re.sub(r"\(\d+\)|\bno\. \d+", "", thought))
+            invented = any(word != word.lower() or re.search(r"\d", word) for word in stated if word not in shown)
+            odd = re.search(r"[\n\r<>]", thought) or any(value in thought for value in self.secret)
+            kept.append("" if invented or odd else thought)
+        return kept if any(kept) else []
 
     async def tells(self, task: Task) -> bool:
         "Return whether the state check of a change fails if one argument of the change has another value."
@@ -344,6 +361,9 @@ async def prove_mix(
             times[tool] -= 1
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
+_LEAST_CALLS = 120  # per reading tool, if it has so many; for many tasks more, so that they are about other things
+
+
 async def explore(
     pool: Pool,  # opened on this event loop
     servers: list[str] | None = None,  # servers of the pool; None: all
@@ -359,15 +379,16 @@ async def explore(
     """Make tasks from any servers: probe them, catalog their things, ask about them, choose a mix, and execute every
     task twice."""
     names, started = servers or list(pool.specs), monotonic()
-    probe = Probe(pool, names, seeds, seed, allow)
+    probe = Probe(pool, names, seeds, seed, allow, max(_LEAST_CALLS, tasks // (2 * len(names))))
     await probe.read(seconds / 4)
     await probe.change(seconds / 5)
     catalog = catalog or probe.catalog()
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
-    grammar = Grammar(catalog, probe.seen.values(), seed, spoken, own_values(pool, names))
+    secret = own_values(pool, names)
+    grammar = Grammar(catalog, probe.seen.values(), seed, spoken, secret)
     asked = [*grammar.questions(), *TableGrammar(probe.tables, seed, probe.seen.values()).questions()]
     questions = list({question.text: question for question in asked}.values())
-    prover = Prover(probe, catalog, seed)
+    prover = Prover(probe, catalog, seed, secret)
     for question in questions:
         for server, tool in {(step.server, step.tool) for step in question.calls}:
             probe.reports[server].candidates[tool] += 1

@@ -273,21 +273,37 @@ _MOST_NOTED = 12  # items of a list that a note goes through
 _LONGEST_NOTE = 400  # characters
 
 
+def all_notes(*notes: dict[Step, str]) -> dict[Step, str]:
+    "Return the notes of several phrases; a call in several of them has all their notes, unless these are long."
+    found = defaultdict(list)
+    for step, text in (item for some in notes for item in some.items()):
+        if text and text not in found[step]:
+            found[step].append(text)
+    together = {step: "; ".join(texts) for step, texts in found.items()}
+    return {step: text for step, text in together.items() if len(text) <= _LONGEST_NOTE}
+
+
 def noted(of: Phrase | Group, text: str) -> dict[Step, str]:
-    "Return the notes of a thing or a list, with one more on its last call; a long one is left out."
-    step = of.steps[-1] if of.steps else None
-    whole = "; ".join(filter(None, [of.notes.get(step), text]))
-    return of.notes | {step: whole} if text and step and len(whole) <= _LONGEST_NOTE else of.notes
+    "Return the notes of a thing or a list, with one more on its last call."
+    return all_notes(of.notes, {of.steps[-1]: text}) if of.steps else of.notes
+
+
+def naming_field(thing: Thing, records: Iterable[dict]) -> Field | None:
+    "Return the field by which a question names the items of a list: an id if it is a code such as T12, else a name."
+    for field in sorted(thing.fields, key=lambda field: field.kind):
+        if field.kind not in ("id", "name") or field.refers:
+            continue
+        coded = (re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in records)
+        if field.kind == "name" or all(coded):
+            return field
+    return None
 
 
 def _item_names(group: Group, thing: Thing) -> list[str]:
-    "Return what tells the items of a list apart: a code, else a name, else the number in the list."
-    fields = sorted(
-        (field for field in thing.fields if field.kind in ("id", "name") and not field.refers),
-        key=lambda field: field.kind == "name",
-    )
-    paths = [field.path for field in fields if all(field.path in record for record in group.records)]
-    return [str(record[paths[0]]) if paths else f"no. {i}" for i, record in enumerate(group.records, 1)]
+    "Return what tells the items of a list apart: a code or a name, or the number in the list."
+    field = naming_field(thing, group.records)
+    named = field and all(is_fact(field.path, record.get(field.path)) for record in group.records)
+    return [str(record[field.path]) if named else f"no. {i}" for i, record in enumerate(group.records, 1)]
 
 
 def matching_items(group: Group, thing: Thing, field: Field | None = None, value: str = "") -> str:
@@ -298,21 +314,21 @@ def matching_items(group: Group, thing: Thing, field: Field | None = None, value
     for name, record in zip(_item_names(group, thing), group.records):
         fits = field is None or str(record.get(field.path)) == value
         number += fits
-        shown = f" {record.get(field.path)}" if field else ""
+        shown = f": {record.get(field.path, 'none')}" if field else ""
         said.append(f"{name}{shown}{f' ({number})' if fits else ''}")
     return ", ".join(said)
 
 
 def best_item(group: Group, thing: Thing, field: Field, best: Callable) -> str:
     "Return the note that goes through the values of a field and marks the best so far (`best` is min or max)."
-    if len(group.records) > _MOST_NOTED:
+    values = [record[field.path] for record in group.records]
+    if len(values) > _MOST_NOTED or not all(is_fact(field.path, value) for value in values):
         return ""
     said, so_far = [], None
-    for name, record in zip(_item_names(group, thing), group.records):
-        value = record[field.path]
+    for name, value in zip(_item_names(group, thing), values):
         better = so_far is None or best(so_far, value) != so_far
         so_far = value if better else so_far
-        said.append(f"{name} {value}{' (best so far)' if better else ''}")
+        said.append(f"{name}: {value}{' (best so far)' if better else ''}")
     return ", ".join(said)
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
@@ -551,7 +567,9 @@ class Phrases:
             texts = _standing_in(verb, subject, self.types[others[0].casefold()], of.texts)
             if texts and len(found) == 1:
                 shown = of.record | {verb: others[0]}
-                notes = noted(of, f"{' '.join(words_of(verb))}: {others[0]}")
+                own = next(of.record[path] for path in names if path in of.record)
+                ends = (own, others[0]) if subject else (others[0], own)
+                notes = noted(of, f" {verb_forms(verb)[0]} ".join(ends))
                 yield Phrase(
                     texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown), notes=notes
                 )
@@ -1726,20 +1744,7 @@ class Grammar:
         thing, n = self.catalog.thing(group.reader.gives), len(group.records)
         if group.reached_limit:
             return  # the list may be incomplete
-        names = next(
-            (
-                field
-                for kind in ("id", "name")
-                for field in thing.fields
-                if field.kind == kind
-                and not field.refers
-                and (
-                    kind == "name"
-                    or all(re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in group.records)
-                )
-            ),
-            None,
-        )
+        names = naming_field(thing, group.records)
         owner = self.rng.choice(group.owner) if group.owner else ""
         if group.plain:
             yield from self.of_place(group, thing)
@@ -1828,7 +1833,7 @@ class Grammar:
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
         first, second = self.name_of(x), self.name_of(y)
-        both = Phrase((), steps, x.record, x.reader, stated, earlier, notes=x.notes | y.notes)
+        both = Phrase((), steps, x.record, x.reader, stated, earlier, notes=all_notes(x.notes, y.notes))
         if x.record == y.record:
             return  # one thing, named in two ways
         askable = [field for field in self.askable(x) if field in self.askable(y)]
@@ -1881,7 +1886,7 @@ class Grammar:
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         stated = tuple(text for phrase in phrases for text in phrase.stated)
-        notes = {step: note for phrase in phrases for step, note in phrase.notes.items()}
+        notes = all_notes(*(phrase.notes for phrase in phrases))
         together = Phrase((), steps, first.record, first.reader, stated, notes=notes)
         values = [phrase.record[field.path] for phrase in phrases]
         if written:
@@ -1940,14 +1945,15 @@ class Grammar:
                 value = phrase.record.get(field.path)
                 if field.kind != key.by or value is None or (field.refers or thing.noun) != key.thing:
                     continue
+                notes = noted(phrase, f"{field.label}: {value}")
                 if field.refers:
                     holder = next((other for other in self.catalog.things if other.noun == field.refers), None)
                     if holder:
-                        yield replace(phrase, texts=_related(field.label, holder, phrase.texts)), value
+                        yield replace(phrase, texts=_related(field.label, holder, phrase.texts), notes=notes), value
                 elif len(phrase.steps) == 1 and str(value) in phrase.stated:
                     yield replace(phrase, steps=()), value  # the question states the value, so no call is needed
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
-                    yield phrase, value
+                    yield replace(phrase, notes=notes), value
 
     def changes(self, phrases: list[Phrase]) -> Iterator[Question]:
         "Yield questions that ask for a change of existing things."
@@ -1986,7 +1992,7 @@ class Grammar:
                 deed = form.format(x=x, s=_possessive(x), v=v, f=label)
                 steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))
                 stated = [text for phrase, _ in chosen for text in phrase.stated]
-                notes = {step: note for phrase, _ in chosen for step, note in phrase.notes.items()}
+                notes = all_notes(*(phrase.notes for phrase, _ in chosen))
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
                 yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated, notes=notes)

@@ -35,7 +35,6 @@ from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
 # %% ../../nbs/05_tasks/05_probe.ipynb #a04e0d80
 _PATIENCE = 10  # seconds per call; a slower tool is left out
-_MOST_CALLS = 120  # per reading tool
 _TEXTS = set("body comment content description message note reason text".split())  # arguments that hold a new text
 _AMOUNTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)  # for an argument that is a number
 
@@ -250,6 +249,9 @@ def _is_ours(path: str, value: Any) -> bool:
     return os.environ.get(name) == text or len(text) >= 8 and text in os.environ.values()
 
 # %% ../../nbs/05_tasks/05_probe.ipynb #8339bf6e
+_CALLS_PER_ROUND = 120  # that succeed, per reading tool: the others have their turn too
+
+
 class Probe:
     "Calls the tools of servers and keeps their results."
 
@@ -260,7 +262,9 @@ class Probe:
         seeds: dict[str, list] | None = None,  # argument, or tool.argument -> values to use
         seed: int = 0,
         allow: Iterable[str] = (),  # tools that may be called although they may change something: tool, or server.tool
+        most_calls: int = 120,  # that succeed, per reading tool
     ):
+        self.most_calls = most_calls
         self.pool, self.seeds, self.allow, self.rng = pool, seeds or {}, set(allow), random.Random(f"probe {seed}")
         self.reports = {server: Report(server) for server in servers}
         self.takes: dict[str, dict[str, Key]] = {}  # reader -> argument -> what it identifies
@@ -451,8 +455,10 @@ class Probe:
             while monotonic() < over:
                 before, identifiers = len(self.seen), self.identifiers()
                 for server, tool in self.reading():
+                    enough = self.reports[server].worked[tool.name] + _CALLS_PER_ROUND
                     for params in self.next_calls(server, tool, identifiers):
-                        if monotonic() > over or not self.promising(server, tool.name):
+                        worked = self.reports[server].worked[tool.name]
+                        if monotonic() > over or worked >= enough or not self.promising(server, tool.name):
                             break
                         await self.look(leases[server], server, tool.name, params)
                 if len(self.seen) == before:
@@ -462,7 +468,7 @@ class Probe:
         "Return whether a tool is worth one more call."
         report = self.reports[server]
         worked = report.worked[tool]
-        most = _MOST_CALLS * (1 + ((server, tool) in self.guessed))  # guesses have more to choose from
+        most = self.most_calls * (1 + ((server, tool) in self.guessed))  # guesses have more to choose from
         return tool not in report.left_out and worked < most and worked * 5 + 40 > report.calls[tool]
 
     def next_calls(self, server: str, tool: mcp_types.Tool, identifiers: dict) -> list[dict]:
