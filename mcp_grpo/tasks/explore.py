@@ -135,7 +135,7 @@ class Prover:
             {"step": i, "server": step.server, "tool": step.tool, "params": step.arguments}
             for i, step in enumerate(question.calls, 1)
         ]
-        thoughts = ["", *(question.notes.get(step, "") for step in question.calls)]
+        thoughts = [question.meaning, *(question.notes.get(step, "") for step in question.calls)]
         if question.shown:
             calls[-1]["shows"] = question.values[0]
         truth = {
@@ -262,10 +262,11 @@ class Prover:
 
     def true_thoughts(self, task: Task, contents: list[str]) -> list[str]:
         """Return the thoughts of a task without those that hold a secret, a sign of another turn's form, or a name or
-        number that no result before them (`contents`, in order) and no question shows."""
-        kept = []
+        number that neither the question nor a result before them (`contents`, in order) shows. The first one, which
+        tells what is asked for, may name what the calls take: Asia/Tokyo for Tokyo."""
+        kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
-            shown = set(_WORD.findall(" ".join([task.question, *contents[:i]])))
+            shown = set(_WORD.findall(" ".join([task.question, *contents[:i], *([] if i else [calls])])))
             stated = _WORD.findall(re.sub(r"\(\d+\)|\bno\. \d+", "", thought))
             invented = any(word != word.lower() or re.search(r"\d", word) for word in stated if word not in shown)
             odd = re.search(r"[\n\r<>]", thought) or any(value in thought for value in self.secret)

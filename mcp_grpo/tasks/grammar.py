@@ -50,6 +50,7 @@ class Phrase:
     plain: bool = False  # whether the texts name it only by the plain values of its call, as in "of 17 and 25"
     # call -> what to read in its result, such as `agent id: A7`
     notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)
+    meaning: str = ""  # what it is, however it is named: agent of ticket T11
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Group:
     plain: bool = False  # whether the list is named by the call's arguments, as in "in /workdir/minutes"
     roundabout: bool = False  # whether such a thing was passed on the way here: the tickets of the customer of a ticket
     notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)  # as in a phrase
+    meaning: str = ""  # as in a phrase: tickets of customer Bo Kral
 
     @property
     def reached_limit(self) -> bool:
@@ -125,9 +127,14 @@ _HOLDERS = {  # relation -> names of the person who has this relation to {x}
 }
 
 
+def _role(label: str) -> str:
+    "Return what a field's thing is to the record: the agent, by `agent id`."
+    return re.sub(r" (?:id|number|code|key|uuid)$", "", label)
+
+
 def _related(label: str, thing: Thing, texts: Iterable[str]) -> tuple[str, ...]:
     "Return phrases that name a thing by a field of others, such as the agent of ticket T5429 (`label` is agent)."
-    word = re.sub(r" (?:id|number|code|key|uuid)$", "", label)
+    word = _role(label)
     holders = _HOLDERS.get(word, _HOLDERS.get(thing.noun, ()) if word == thing.noun else ())
     generic = (
         "the {w} of {x}",
@@ -419,11 +426,13 @@ class Phrases:
         for step, call in self.calls_of(reader).items():
             full, found = _by_full_name(call.given), records_of(reader, call)
             if full and found:
-                yield Phrase((full,), (step,), found[0], reader, tuple(map(str, call.given.values())))
+                stated, meaning = tuple(map(str, call.given.values())), f"{reader.gives} {full}"
+                yield Phrase((full,), (step,), found[0], reader, stated, meaning=meaning)
             elif not full and len(found) == 1:
                 given = {name: call.given[name] for name in reader.takes}
                 stated = tuple(map(str, given.values()))
-                yield Phrase((_described(given),), (step,), found[0], reader, stated, plain=True)
+                said = _described(given)
+                yield Phrase((said,), (step,), found[0], reader, stated, plain=True, meaning=said)
 
     def _identified(self, reader: Reader) -> Iterator[Phrase]:
         "Yield the things that the one argument of a reader identifies."
@@ -456,7 +465,8 @@ class Phrases:
                 named = Thing(noun=key.thing, plural="")
             elif kind:
                 named = Thing(noun=kind, plural=plural(kind), person=is_somebody(kind))
-            yield Phrase(_called(named, given, key.by), (step,), found[0], reader, (given,))
+            texts = _called(named, given, key.by)
+            yield Phrase(texts, (step,), found[0], reader, (given,), meaning=f"{named.noun} {given}")
 
     def _repeating(self, reader: Reader) -> set[str]:
         "Return the id fields in which the results of a reader with one argument repeat this argument."
@@ -478,23 +488,28 @@ class Phrases:
             if not reader.takes and not reader.gives:
                 continue  # nobody can say what it lists
             for step, call in self.calls_of(reader).items():
-                given = {name: call.given[name] for name in reader.takes}
-                stated, owner = tuple(map(str, given.values())), ()
+                given, things = (
+                    {name: call.given[name] for name in reader.takes},
+                    self.catalog.thing(reader.gives).plural,
+                )
+                stated, owner, meaning = tuple(map(str, given.values())), (), things
                 if reader.key:
                     _, key = reader.key
+                    meaning = f"{things} of {key.thing} {stated[0]}"
                     owner = _called(Thing(noun=key.thing, plural=""), stated[0], "id")  # such as customer C174
-                    texts = _belonging(owner, self.catalog.thing(reader.gives).plural)
+                    texts = _belonging(owner, things)
                     if any(r.gives == key.thing and r.key and r.key[1].by == "name" for r in self.catalog.readers):
                         self.rare.add(stated[0])
                 elif not given:
-                    texts = (f"the {self.catalog.thing(reader.gives).plural}",)
+                    texts = (f"the {things}",)
                 elif len(given) == 1 and set(words_of(*given)) & (PLACE_WORDS | FOLDER_WORDS):
                     texts = (f"in {stated[0]}",)
                 else:
                     texts = (_restriction(given) or _described(given),)
                 if records := records_of(reader, call):
                     plain = bool(given) and not reader.key
-                    yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain)
+                    meaning = f"{things} {texts[0]}" if plain else meaning
+                    yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain, meaning=meaning)
 
     def _owned(self, reader: Reader) -> bool:
         "Return whether the id of another thing, which no result of this tool describes, identifies a reader's list."
@@ -509,14 +524,25 @@ class Phrases:
                 continue  # nothing names the owner of what a tool without arguments lists
             if records := records_of(reader, self.calls[of.steps[-1]]):
                 texts = _belonging(of.texts, self.catalog.thing(reader.gives).plural)
-                yield Group(texts, of.steps, tuple(records), reader, of.stated, of.texts, of.earlier, notes=of.notes)
+                yield Group(
+                    texts,
+                    of.steps,
+                    tuple(records),
+                    reader,
+                    of.stated,
+                    of.texts,
+                    of.earlier,
+                    notes=of.notes,
+                    meaning=f"{self.catalog.thing(reader.gives).plural} of {of.meaning}",
+                )
         passed = {self.calls[step].id for step in of.steps}
         for field, reader, step in self.followed(of):
             if reader.items is None or reader.tool in {step.tool for step in of.steps}:
                 continue
-            owner = of.texts
+            owner, whose = of.texts, of.meaning
             if field.refers in self.nouns:
                 owner = _related(field.label, self.catalog.thing(field.refers), of.texts)
+                whose = f"{_role(field.label)} of {of.meaning}"
             yield Group(
                 _belonging(owner, self.catalog.thing(reader.gives).plural),
                 (*of.steps, step),
@@ -527,6 +553,7 @@ class Phrases:
                 (*of.earlier, of.record),
                 roundabout=any(other.gives == reader.gives and other.id in passed for other in self.catalog.readers),
                 notes=noted(of, f"{field.label}: {of.record[field.path]}"),
+                meaning=f"{self.catalog.thing(reader.gives).plural} of {whose}",
             )
 
     def followed(self, of: Phrase) -> Iterator[tuple[Field, Reader, Step]]:
@@ -545,11 +572,20 @@ class Phrases:
             found = records_of(reader, self.calls[step])
             if len(found) != 1:
                 continue
-            texts = of.texts
+            texts, meaning = of.texts, of.meaning
             if field.refers in self.nouns:
                 texts = _related(field.label, self.catalog.thing(reader.gives), of.texts)
-            notes = noted(of, f"{field.label}: {of.record[field.path]}")
-            yield Phrase(texts, (*of.steps, step), found[0], reader, of.stated, (*of.earlier, of.record), notes=notes)
+                meaning = f"{_role(field.label)} of {of.meaning}"
+            yield Phrase(
+                texts,
+                (*of.steps, step),
+                found[0],
+                reader,
+                of.stated,
+                (*of.earlier, of.record),
+                notes=noted(of, f"{field.label}: {of.record[field.path]}"),
+                meaning=meaning,
+            )
         for verb, subject, others in self.related(of):
             if len(others) != 1:
                 continue
@@ -570,8 +606,16 @@ class Phrases:
                 own = next(of.record[path] for path in names if path in of.record)
                 ends = (own, others[0]) if subject else (others[0], own)
                 notes = noted(of, f" {verb_forms(verb)[0]} ".join(ends))
+                said = verb_forms(verb)[0]
                 yield Phrase(
-                    texts, (*of.steps, step), found[0], of.reader, of.stated, (*of.earlier, shown), notes=notes
+                    texts,
+                    (*of.steps, step),
+                    found[0],
+                    of.reader,
+                    of.stated,
+                    (*of.earlier, shown),
+                    notes=notes,
+                    meaning=f"what {of.meaning} {said}" if subject else f"what {said} {of.meaning}",
                 )
 
     def picks(self, group: Group) -> Iterator[Phrase]:
@@ -581,15 +625,17 @@ class Phrases:
             return
         thing, records = self.catalog.thing(group.reader.gives), group.records
 
-        def pick(texts: Iterable[str], record: dict, *stated: str, note: str = "") -> Phrase:
-            stated, notes = (*group.stated, *stated), noted(group, note)
-            return Phrase(tuple(texts), group.steps, record, group.reader, stated, group.earlier, notes=notes)
+        def pick(which: str, texts: Iterable[str], record: dict, *stated: str, note: str = "") -> Phrase:
+            stated, notes, meaning = (*group.stated, *stated), noted(group, note), f"{which} of {group.meaning}"
+            return Phrase(
+                tuple(texts), group.steps, record, group.reader, stated, group.earlier, notes=notes, meaning=meaning
+            )
 
         def of(word: str) -> list[str]:
             return list(_belonging(group.owner, f"{word} {thing.noun}".strip())) or [f"the {word} {thing.noun}"]
 
         if len(records) == 1 and group.owner:
-            yield pick(of("only"), records[0])
+            yield pick("only one", of("only"), records[0])
         if not 2 <= len(records) <= 60 or group.plain and len(thing.fields) > 1:
             return
         for field in thing.fields:
@@ -600,18 +646,20 @@ class Phrases:
             if field.kind == "name" and not group.owner:
                 for record in records:
                     if len(self.names[thing.noun, str(record[field.path]).casefold()]) == 1:
-                        yield pick(_called(thing, str(record[field.path]), "name"), record, str(record[field.path]))
+                        name = str(record[field.path])
+                        yield pick(name, _called(thing, name, "name"), record, name)
             if field.label in _HEADINGS and field.kind in ("text", "category") and not group.owner:
                 for record in records:
                     value = str(record[field.path])
                     if times[value] == 1 and 2 <= len(value.split()) <= 12 and not re.search(r'[\n"]', value):
                         by = f'the {thing.noun} "{value}"', f'the {thing.noun} with the {field.label} "{value}"'
-                        yield pick(by, record, value)
+                        yield pick(f"{field.label} {value}", by, record, value)
             if field.kind == "category" and group.owner:
                 for record in records:
                     value = str(record[field.path])
                     if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
-                        yield pick(of(value.lower()), record, value, note=matching_items(group, thing, field, value))
+                        note = matching_items(group, thing, field, value)
+                        yield pick(f"{value.lower()} one", of(value.lower()), record, value, note=note)
             if field.kind not in ("date", "number") or len(times) < len(records):
                 continue
             first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
@@ -620,17 +668,17 @@ class Phrases:
             ):
                 newest, oldest = (("youngest",), ("oldest",)) if _is_birth(field) else (_NEWEST, _OLDEST)
                 late, early = (best_item(group, thing, field, best) for best in (max, min))
-                yield pick([text for word in newest for text in of(word)], last, note=late)
+                yield pick(newest[0], [text for word in newest for text in of(word)], last, note=late)
                 if not group.reached_limit:
-                    yield pick([text for word in oldest for text in of(word)], first, note=early)
+                    yield pick(oldest[0], [text for word in oldest for text in of(word)], first, note=early)
             elif field.kind == "number" and not group.reached_limit:
                 for i, (record, best) in enumerate(((last, max), (first, min))):
                     note = best_item(group, thing, field, best)
-                    if field.label in _RANKS:
-                        yield pick(of(_RANKS[field.label][i]), record, note=note)
-                    else:
-                        rank = f"with the {most_of(field.label)[i]} {field.label}"
-                        yield pick([f"{text} {rank}" for text in of("")], record, note=note)
+                    rank = f"with the {most_of(field.label)[i]} {field.label}"
+                    ranked = (
+                        of(_RANKS[field.label][i]) if field.label in _RANKS else [f"{text} {rank}" for text in of("")]
+                    )
+                    yield pick(f"one {rank}", ranked, record, note=note)
 
     def all(self, depth: int = 4) -> Iterator[Phrase]:
         "Yield all phrases of up to `depth` calls."
@@ -1408,6 +1456,7 @@ class Question:
     look: Step | None = None  # the call whose result shows the change; None: not chosen yet among the reading calls
     shown: bool = False  # whether any call that shows the answer is accepted, such as another SQL statement
     notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)  # call -> what to read in its result
+    meaning: str = ""  # what is asked for, however it is worded: city of agent of ticket T11
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
 
     @property
@@ -1517,6 +1566,7 @@ def asked_change(
     stated: Iterable[Any] = (),
     look: Step | None = None,  # the call whose result shows the change
     notes: dict[Step, str] | None = None,  # call -> what to read in its result
+    meaning: str = "",  # what is asked for, however it is worded
 ) -> Question:
     "Return a question that asks for a change."
     return Question(
@@ -1529,6 +1579,7 @@ def asked_change(
         change=change,
         look=look,
         notes=notes or {},
+        meaning=meaning,
     )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
@@ -1552,10 +1603,11 @@ class Grammar:
         values: Iterable,  # the answer
         path: str | None,  # of the field that it asks for; None: it asks for the things themselves
         note: str = "",  # what to read in the last result
+        meaning: str = "",  # what is asked for, however it is worded
         **parts: str,  # what fills the slots of the wording
     ) -> Question:
         "Return a question in one of the wordings."
-        return self.question(kind, self.pick(forms, parts), phrase, values, path, note, **parts)
+        return self.question(kind, self.pick(forms, parts), phrase, values, path, note, meaning, **parts)
 
     def question(
         self,
@@ -1565,6 +1617,7 @@ class Grammar:
         values: Iterable,
         path: str | None,
         note: str = "",
+        meaning: str = "",
         **parts: str,
     ) -> Question:
         "Return the question in the given wording."
@@ -1580,6 +1633,7 @@ class Grammar:
             stated=phrase.stated,
             earlier=phrase.earlier,
             notes=noted(phrase, note),
+            meaning=meaning,
         )
 
     def pick(self, forms: tuple[str, ...], parts: dict[str, str]) -> str:
@@ -1646,8 +1700,8 @@ class Grammar:
         if numbers := self.numbers(phrase):
             field = self.rng.choice(numbers)
             number, value = f"{field.refers or thing.noun} number", phrase.record[field.path]
-            note = f"{field.label}: {value}"
-            yield self.ask("field", _FIELD, phrase, [value], field.path, note, f=number, **said())
+            note, meaning = f"{field.label}: {value}", f"{field.label} of {phrase.meaning}"
+            yield self.ask("field", _FIELD, phrase, [value], field.path, note, meaning, f=number, **said())
         if not fields:
             yield from () if phrase.plain else self.whether(phrase, thing, said)
             return
@@ -1660,7 +1714,8 @@ class Grammar:
                 forms = _COMPUTED if _of_numbers(phrase) else _PLAIN
             value = phrase.record[field.path]
             note = "" if phrase.plain else f"{field.label}: {value}"
-            yield self.ask("field", forms, phrase, [value], field.path, note, f=said_as(field), **parts)
+            meaning = f"{field.label} of {phrase.meaning}"
+            yield self.ask("field", forms, phrase, [value], field.path, note, meaning, f=said_as(field), **parts)
         if phrase.plain:
             return
         fields = [field for field in fields if not _spoken_as_verb(field)]
@@ -1668,7 +1723,9 @@ class Grammar:
             f, g = self.rng.sample(fields, 2)
             values, both = [phrase.record[f.path], phrase.record[g.path]], f"{f.path}+{g.path}"
             note = f"{f.label}: {values[0]}; {g.label}: {values[1]}"
-            yield self.ask("fields", _FIELDS, phrase, values, both, note, f=said_as(f), g=said_as(g), **said())
+            names = {"f": said_as(f), "g": said_as(g), **said()}
+            meaning = f"{f.label} and {g.label} of {phrase.meaning}"
+            yield self.ask("fields", _FIELDS, phrase, values, both, note, meaning, **names)
         yield from self.whether(phrase, thing, said)
         absent = [
             label
@@ -1684,7 +1741,8 @@ class Grammar:
                 (False, said_as(twin), [value], f"{twin.label}: {value}"),
                 (True, label, [], f"{label}: not shown"),
             ):
-                question = self.question("unknown", form, phrase, values, twin.path, note, f=f, **parts)
+                meaning = f"{note.partition(':')[0]} of {phrase.meaning}"
+                question = self.question("unknown", form, phrase, values, twin.path, note, meaning, f=f, **parts)
                 yield replace(question, unknown=unknown, pair=pair)
 
     def of_relations(self, phrase: Phrase) -> Iterator[Question]:
@@ -1704,6 +1762,7 @@ class Grammar:
                 phrase,
                 others,
                 f"{verb} {'>' if subject else '<'}",
+                meaning=f"what {phrase.meaning} {one}" if subject else f"what {one} {phrase.meaning}",
                 x=x,
                 who=who,
                 v=one if subject or not several or who == "who" else many,
@@ -1720,7 +1779,9 @@ class Grammar:
                 if any(record.get(field.path) is value for record in phrase.earlier):
                     continue
                 answer, note = ["yes" if value else "no"], f"{field.label}: {str(value).lower()}"
-                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, note, v=field.label, **said())
+                parts = {"v": field.label, **said()}
+                meaning = f"whether {field.label}, of {phrase.meaning}"
+                yield self.ask("whether", _WHETHER_IT_IS, phrase, answer, field.path, note, meaning, **parts)
             if (
                 field.kind == "category"
                 and isinstance(value, str)
@@ -1737,7 +1798,8 @@ class Grammar:
                 adjective = field.label in ("status", "state") and re.fullmatch(r"[a-z]+", asked)
                 forms, answer = _WHETHER_IT_IS + _WHETHER if adjective else _WHETHER, "yes" if asked == value else "no"
                 parts = {"f": field.label, "v": asked.replace("_", " "), **said()}
-                yield self.ask("whether", forms, phrase, [answer], field.path, f"{field.label}: {value}", **parts)
+                note, meaning = f"{field.label}: {value}", f"whether {asked} is the {field.label} of {phrase.meaning}"
+                yield self.ask("whether", forms, phrase, [answer], field.path, note, meaning, **parts)
 
     def of_group(self, group: Group) -> Iterator[Question]:
         "Yield questions about a list."
@@ -1751,7 +1813,8 @@ class Grammar:
             return
         parts = {"n": thing.plural, "o": owner, "o_s": _possessive(owner), "g": self.rng.choice(group.texts)}
         how_many, which = (_COUNT, _LIST) if owner else (COUNT_ALL, _LIST_ALL)
-        yield self.ask("count", how_many, group, [n], None, matching_items(group, thing), **parts)
+        note, meaning = matching_items(group, thing), f"number of {group.meaning}"
+        yield self.ask("count", how_many, group, [n], None, note, meaning, **parts)
         for field in thing.fields:
             if field.kind != "category" or n < 3:
                 continue
@@ -1765,13 +1828,14 @@ class Grammar:
                     _belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
                 ),
             }
-            note = matching_items(group, thing, field, value)
-            yield self.ask("count", how_many, group, [len(chosen)], field.path, note, **told)
+            note, meaning = matching_items(group, thing, field, value), f"{value} {group.meaning}"
+            yield self.ask("count", how_many, group, [len(chosen)], field.path, note, f"number of {meaning}", **told)
             if names and 2 <= len(chosen) <= 5:
                 values = [record[names.path] for record in chosen]
-                yield self.ask("list", which, group, values, field.path, note, **told)
+                yield self.ask("list", which, group, values, field.path, note, meaning, **told)
         if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
-            yield self.ask("list", which, group, [record[names.path] for record in group.records], None, **parts)
+            values = [record[names.path] for record in group.records]
+            yield self.ask("list", which, group, values, None, meaning=group.meaning, **parts)
         if names and 2 <= n <= 20:
             yield from self.extremes(group, thing, names, parts)
 
@@ -1786,17 +1850,18 @@ class Grammar:
         how_many, which = _IN_PLACE, _LIST_IN_PLACE
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
-        yield self.ask("count", how_many, group, [len(group.records)], None, matching_items(group, thing), n=n, x=x)
+        note, meaning = matching_items(group, thing), f"number of {group.meaning}"
+        yield self.ask("count", how_many, group, [len(group.records)], None, note, meaning, n=n, x=x)
         for field in kinds:
             for value, times in Counter(str(record.get(field.path)) for record in group.records).items():
                 if re.fullmatch(r"[a-z]{3,12}", value):
                     counted = plural({"dir": "folder"}.get(value, value))
-                    note = matching_items(group, thing, field, value)
-                    yield self.ask("count", _IN_PLACE, group, [times], field.path, note, n=counted, x=x)
+                    note, meaning = matching_items(group, thing, field, value), f"number of {value} {group.meaning}"
+                    yield self.ask("count", _IN_PLACE, group, [times], field.path, note, meaning, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
             values = [record[names.path] for record in group.records if names.path in record]
-            yield self.ask("list", which, group, values, None, n=n, x=x)
+            yield self.ask("list", which, group, values, None, meaning=group.meaning, n=n, x=x)
 
     def extremes(self, group: Group, thing: Thing, names: Field, parts: dict) -> Iterator[Question]:
         "Yield questions for the item of a list with the largest or the smallest value of a field."
@@ -1824,7 +1889,9 @@ class Grammar:
                 if str(value) in group.stated:
                     continue  # the question would hold its answer
                 is_, note = self.rng.choice(wordings), best_item(group, thing, field, best)
-                yield self.ask("extreme", _EXTREME, group, [value], field.path, note, one=thing.noun, is_=is_, **parts)
+                told = parts | {"one": thing.noun, "is_": is_}
+                meaning = f"which one {wordings[0]} of {group.meaning}"
+                yield self.ask("extreme", _EXTREME, group, [value], field.path, note, meaning, **told)
 
     def of_two(self, x: Phrase, y: Phrase) -> Iterator[Question]:
         "Yield questions that compare two things of one kind; yield none if one call can return both."
@@ -1833,7 +1900,7 @@ class Grammar:
         steps = tuple(dict.fromkeys(x.steps + y.steps))
         stated, earlier = x.stated + y.stated, x.earlier + y.earlier
         first, second = self.name_of(x), self.name_of(y)
-        both = Phrase((), steps, x.record, x.reader, stated, earlier, notes=all_notes(x.notes, y.notes))
+        both = Phrase((), steps, x.record, x.reader, stated, earlier)
         if x.record == y.record:
             return  # one thing, named in two ways
         askable = [field for field in self.askable(x) if field in self.askable(y)]
@@ -1841,6 +1908,8 @@ class Grammar:
             a, b = x.record.get(field.path), y.record.get(field.path)
             if a is None or b is None:
                 continue
+            notes = all_notes(noted(x, f"{field.label}: {a}"), noted(y, f"{field.label}: {b}"))
+            both = replace(both, notes=notes)
             if field.kind == "date" and str(a)[:10] == str(b)[:10]:
                 continue  # a person would call neither of them later
             if (
@@ -1856,12 +1925,14 @@ class Grammar:
                 forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
                 if '"' not in first + second:  # not named by their headings
                     first, second = x.stated[0], y.stated[0]
-                f, note = field.label.removesuffix(" date"), f"{first}: {a}; {second}: {b}"
-                yield self.ask("larger", forms, both, [winner, a, b], field.path, note, f=f, x=first, y=second)
+                f, note = field.label.removesuffix(" date"), f"{first}: {a}, {second}: {b}"
+                meaning, parts = f"larger {field.label} of {x.meaning} and {y.meaning}", dict(f=f, x=first, y=second)
+                yield self.ask("larger", forms, both, [winner, a, b], field.path, note, meaning, **parts)
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
-                answer, note = ["yes" if a == b else "no"], f"{a}; {b}"
-                yield self.ask("same", _SAME, both, answer, field.path, note, f=field.label, x=first, y=second)
+                answer, note = ["yes" if a == b else "no"], f"{a}, {b}"
+                meaning, parts = f"whether same {field.label} of {x.meaning} and {y.meaning}", dict(x=first, y=second)
+                yield self.ask("same", _SAME, both, answer, field.path, note, meaning, f=field.label, **parts)
                 return
 
     def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
@@ -1886,9 +1957,9 @@ class Grammar:
         written = _is_file(thing) and field.label != "size" and first.plain
         said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
         stated = tuple(text for phrase in phrases for text in phrase.stated)
-        notes = all_notes(*(phrase.notes for phrase in phrases))
-        together = Phrase((), steps, first.record, first.reader, stated, notes=notes)
         values = [phrase.record[field.path] for phrase in phrases]
+        notes = all_notes(*(noted(phrase, f"{field.label}: {value}") for phrase, value in zip(phrases, values)))
+        together = Phrase((), steps, first.record, first.reader, stated, notes=notes)
         if written:
             forms = _EACH_WRITTEN
         elif first.plain:
@@ -1896,7 +1967,8 @@ class Grammar:
         else:
             forms = _EACH
         f, xs = said_as(field), ", ".join(said[:-1]) + " and " + said[-1]
-        yield self.ask("each", forms, together, values, field.path, f=f, fs=plural(f), xs=xs)
+        meaning = f"{field.label} of {' and '.join(phrase.meaning for phrase in phrases)}"
+        yield self.ask("each", forms, together, values, field.path, meaning=meaning, f=f, fs=plural(f), xs=xs)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
         "Yield questions about the time of day in another place, and about the hours between two places."
@@ -1918,9 +1990,10 @@ class Grammar:
                 hours = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)h?", str(phrase.record.get(field.path)))
                 if field.label.endswith("difference") and hours and float(hours[2]):
                     word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
-                    value = int(value) if value == int(value) else value
-                    yield self.ask("field", _AHEAD, single, [value], "hours", w=word, **said)
-                    yield self.ask("whether", _IS_AHEAD, single, ["yes" if hours[1] == "+" else "no"], "hours", **said)
+                    value, meaning = int(value) if value == int(value) else value, f"{field.label} {phrase.meaning}"
+                    yield self.ask("field", _AHEAD, single, [value], "hours", meaning=meaning, w=word, **said)
+                    ahead, meaning = ["yes" if hours[1] == "+" else "no"], f"whether ahead, {phrase.meaning}"
+                    yield self.ask("whether", _IS_AHEAD, single, ahead, "hours", meaning=meaning, **said)
         for (time, here), found in together.items():
             self.rng.shuffle(found)
             for n in (1, 2, 3):
@@ -1933,8 +2006,9 @@ class Grammar:
                     both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones))
                     *cities, last = map(_city, zones)
                     b = ", ".join(cities) + " and " + last if cities else last
-                    kind = "field" if n == 1 else "each"
-                    yield self.ask(kind, _CLOCK, both, values, "time", t=time, a=_city(here), b=b)
+                    kind, meaning = "field" if n == 1 else "each", f"time at {time} in {here} for {', '.join(zones)}"
+                    parts = {"t": time, "a": _city(here), "b": b}
+                    yield self.ask(kind, _CLOCK, both, values, "time", meaning=meaning, **parts)
 
     def handles(self, key: Key, phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, Any]]:
         """Yield the things that an argument can identify, each with the value to pass; a phrase holds only the calls
@@ -1949,7 +2023,11 @@ class Grammar:
                 if field.refers:
                     holder = next((other for other in self.catalog.things if other.noun == field.refers), None)
                     if holder:
-                        yield replace(phrase, texts=_related(field.label, holder, phrase.texts), notes=notes), value
+                        texts, meaning = _related(field.label, holder, phrase.texts), f"{_role(field.label)} of"
+                        yield (
+                            replace(phrase, texts=texts, notes=notes, meaning=f"{meaning} {phrase.meaning}"),
+                            value,
+                        )
                 elif len(phrase.steps) == 1 and str(value) in phrase.stated:
                     yield replace(phrase, steps=()), value  # the question states the value, so no call is needed
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
@@ -1995,7 +2073,11 @@ class Grammar:
                 notes = all_notes(*(phrase.notes for phrase, _ in chosen))
                 chain = ">".join([*(step.tool for step in steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
-                yield asked_change(f"change: {form}", setting, deed, chain, change, steps, stated, notes=notes)
+                whom = [phrase.meaning for phrase, _ in chosen] + ([told] if told else [])
+                meaning = f"{' '.join(words_of(changer.tool))}: {'; '.join(whom)}"
+                yield asked_change(
+                    f"change: {form}", setting, deed, chain, change, steps, stated, notes=notes, meaning=meaning
+                )
 
     def joint_changes(self, phrases: list[Phrase]) -> Iterator[Question]:
         """Yield questions that ask for a change of a thing and of others that belong to it: exchange an item of an
@@ -2042,7 +2124,9 @@ class Grammar:
                 chain = ">".join([*(step.tool for step in phrase.steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
                 kind = f"change: {words[0]} {form}"
-                yield asked_change(kind, setting, deed, chain, change, phrase.steps, phrase.stated, notes=phrase.notes)
+                meaning = f"{' '.join(words_of(changer.tool))}: {phrase.meaning}"
+                steps, stated, notes = phrase.steps, phrase.stated, phrase.notes
+                yield asked_change(kind, setting, deed, chain, change, steps, stated, notes=notes, meaning=meaning)
 
     def ids_of(self, key: Key) -> list:
         "Return all values that results give for the things that an argument identifies."
