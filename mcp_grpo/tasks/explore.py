@@ -266,7 +266,8 @@ class Prover:
         tells what is asked for, may name what the calls take: Asia/Tokyo for Tokyo."""
         kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
-            shown = set(_WORD.findall(" ".join([task.question, *contents[:i], *([] if i else [calls])])))
+            text = " ".join([task.question, *contents[:i], *([] if i else [calls])])
+            shown = {*_WORD.findall(text), *re.findall(r"\d+", text)}
             stated = _WORD.findall(re.sub(r"\(\d+\)|\bno\. \d+", "", thought))
             invented = any(word != word.lower() or re.search(r"\d", word) for word in stated if word not in shown)
             odd = re.search(r"[\n\r<>]", thought) or any(value in thought for value in self.secret)

@@ -1991,9 +1991,10 @@ class Grammar:
                 if field.label.endswith("difference") and hours and float(hours[2]):
                     word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
                     value, meaning = int(value) if value == int(value) else value, f"{field.label} {phrase.meaning}"
-                    yield self.ask("field", _AHEAD, single, [value], "hours", meaning=meaning, w=word, **said)
+                    note = f"{field.label}: {hours[0]}"
+                    yield self.ask("field", _AHEAD, single, [value], "hours", note, meaning, w=word, **said)
                     ahead, meaning = ["yes" if hours[1] == "+" else "no"], f"whether ahead, {phrase.meaning}"
-                    yield self.ask("whether", _IS_AHEAD, single, ahead, "hours", meaning=meaning, **said)
+                    yield self.ask("whether", _IS_AHEAD, single, ahead, "hours", note, meaning, **said)
         for (time, here), found in together.items():
             self.rng.shuffle(found)
             for n in (1, 2, 3):
@@ -2003,7 +2004,8 @@ class Grammar:
                     if len(set(zones)) < n:
                         continue
                     first, values = some[0][1], [value for _, _, value in some]
-                    both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones))
+                    notes = {step: f"{value} in {zone}" for step, value, zone in zip(steps, values, zones)}
+                    both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones), notes=notes)
                     *cities, last = map(_city, zones)
                     b = ", ".join(cities) + " and " + last if cities else last
                     kind, meaning = "field" if n == 1 else "each", f"time at {time} in {here} for {', '.join(zones)}"
