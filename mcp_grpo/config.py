@@ -535,7 +535,10 @@ class EvaluateConfig(Section):
     stop: list[str] = Field([], description="texts that end a turn, besides the end-of-turn mark of the chat template")
     constrained: bool = Field(
         False,
-        description=("allow only well-formed calls of offered tools, and answers; needs rollout.engine vllm or remote"),
+        description=(
+            "allow only well-formed calls of offered tools, and answers, each after a thought or none; needs "
+            "rollout.engine vllm or remote"
+        ),
     )
 
 # %% ../nbs/00_core/03_config.ipynb #4acdffea

@@ -331,7 +331,12 @@ def with_pseudonyms(
         for word in _words_in([[call["params"] for call in task.tool_sequence], task.success.get("values"), changed])
         if _looks_like_a_name(word) and (word in asked or word.lower() not in otherwise)
     }
-    beside = {word for content in results for word in names_in_result(content) if word.lower() not in otherwise}
+    beside = {
+        word
+        for content in results
+        for word in names_in_result(content)
+        if word.lower() not in otherwise and word in content  # JSON may hold an escaped form, which stays
+    }
     kept = spoken_of | _from_memory(task, results, asked, tools)
     rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
     for word in sorted((handed_on | beside) - kept, key=lambda word: (word not in handed_on, word)):

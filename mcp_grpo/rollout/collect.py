@@ -157,7 +157,8 @@ async def run_episode(
             key=key,
         )
         if constrained and not episode.done:
-            sampling = replace(sampling, pattern=turn_pattern(await with_schemas(task, pool), chat.form))
+            pattern = turn_pattern(await with_schemas(task, pool), chat.form, chat.around_thought)
+            sampling = replace(sampling, pattern=pattern)
         player = ModelPlayer(episode, engine, chat, sampling, max_tokens, trajectory, force_rate)
         await play_turns(episode, player)
         trajectory.outcome = await episode.finish()

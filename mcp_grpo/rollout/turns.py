@@ -635,6 +635,9 @@ def call_pattern(
 def turn_pattern(
     offered: list[OfferedTool],
     form: str = "hermes",  # one of FORMS
+    around: tuple[str, str] | None = ("<think>", "</think>\n"),  # texts around a thought; None: none is allowed
 ) -> str:  # a regular expression
     "Return the pattern of a well-formed turn: one call of an offered tool, or a final answer, after a thought or none."
-    return f"(<think>[^<]*<\\/think>\\n)?({call_pattern(offered, form)}|<answer>[^<]*</answer>)"
+    begin, end = (_escaped_pattern(text).replace("\n", "\\n") for text in around or ("", ""))
+    thought = f"({begin}[^<\\n]*{end})?" if around else ""
+    return f"({thought}({call_pattern(offered, form)}|<answer>[^<]*</answer>))"

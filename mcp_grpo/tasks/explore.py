@@ -30,7 +30,7 @@ from ..files import check_writable, replace_file, writing
 from ..env.episode import cut_result
 from ..env.offer import offered
 from ..env.preflight import solved
-from ..env.answers import shows
+from ..env.answers import readable, shows
 from ..env.scripted import play
 from ..task import Task, write_tasks
 from .calls import PASSING, properties_of, words_of
@@ -38,7 +38,7 @@ from .catalog import Catalog, Reader, Seen, inner_arguments, read_catalog, recor
 from .catalog import whole_arguments, write_catalog
 from .choose import SETS, Mix, known_by_heart, split_questions, tools_of
 from .grammar import Grammar, Question
-from .probe import Probe, Report, own_values
+from .probe import MOST_CALLS, Probe, Report, own_values
 from .tables import TableGrammar
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #548f4b54
@@ -91,11 +91,18 @@ def _lasting(reader: Reader, call: Seen) -> list[dict]:
     ]
 
 
+def _names_and_numbers(text: str) -> set[str | float]:
+    "Return the words of a text that have a capital or a digit between letters, and its numbers."
+    words = {word for word in _WORD.findall(text) if word != word.lower()}
+    numbers = re.findall(r"\d+(?:\.\d+)?", text) + re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))
+    return words | {float(number) for number in numbers}
+
+
 class Prover:
     "Makes tasks from questions, and executes each task twice before accepting it."
 
     def __init__(self, probe: Probe, catalog: Catalog, seed: int = 0, secret: Iterable[str] = ()):
-        self.secret = {value for value in secret if len(value) > 3}  # values of this machine
+        self.secret = {value for value in secret if len(value) >= 8}  # values of this machine
         self.probe, self.pool, self.catalog = probe, probe.pool, catalog
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
@@ -266,12 +273,10 @@ class Prover:
         tells what is asked for, may name what the calls take: Asia/Tokyo for Tokyo."""
         kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
-            text = " ".join([task.question, *contents[:i], *([] if i else [calls])])
-            shown = {*_WORD.findall(text), *re.findall(r"\d+", text)}
-            stated = _WORD.findall(re.sub(r"\(\d+\)|\bno\. \d+", "", thought))
-            invented = any(word != word.lower() or re.search(r"\d", word) for word in stated if word not in shown)
-            odd = re.search(r"[\n\r<>]", thought) or any(value in thought for value in self.secret)
-            kept.append("" if invented or odd else thought)
+            shown = _names_and_numbers(" ".join([task.question, *map(readable, contents[:i]), "" if i else calls]))
+            invented = _names_and_numbers(re.sub(r"\(\d+\)|\bno\. \d+", "", thought)) - shown
+            secret = any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", thought) for value in self.secret)
+            kept.append("" if invented or secret or re.search(r"[\n\r<>]", thought) else thought)
         return kept if any(kept) else []
 
     async def tells(self, task: Task) -> bool:
@@ -363,9 +368,6 @@ async def prove_mix(
             times[tool] -= 1
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #615a0bc6
-_LEAST_CALLS = 120  # per reading tool, if it has so many; for many tasks more, so that they are about other things
-
-
 async def explore(
     pool: Pool,  # opened on this event loop
     servers: list[str] | None = None,  # servers of the pool; None: all
@@ -381,7 +383,7 @@ async def explore(
     """Make tasks from any servers: probe them, catalog their things, ask about them, choose a mix, and execute every
     task twice."""
     names, started = servers or list(pool.specs), monotonic()
-    probe = Probe(pool, names, seeds, seed, allow, max(_LEAST_CALLS, tasks // (2 * len(names))))
+    probe = Probe(pool, names, seeds, seed, allow, max(MOST_CALLS, tasks // (2 * len(names))))
     await probe.read(seconds / 4)
     await probe.change(seconds / 5)
     catalog = catalog or probe.catalog()

@@ -281,18 +281,25 @@ _LONGEST_NOTE = 400  # characters
 
 
 def all_notes(*notes: dict[Step, str]) -> dict[Step, str]:
-    "Return the notes of several phrases; a call in several of them has all their notes, unless these are long."
+    "Return the notes of several phrases; a call in several of them has all their notes, but for those too long."
     found = defaultdict(list)
     for step, text in (item for some in notes for item in some.items()):
         if text and text not in found[step]:
             found[step].append(text)
-    together = {step: "; ".join(texts) for step, texts in found.items()}
-    return {step: text for step, text in together.items() if len(text) <= _LONGEST_NOTE}
+    for texts in found.values():
+        while sum(map(len, texts)) > _LONGEST_NOTE:
+            texts.remove(max(texts, key=len))
+    return {step: "; ".join(texts) for step, texts in found.items() if texts}
 
 
 def noted(of: Phrase | Group, text: str) -> dict[Step, str]:
     "Return the notes of a thing or a list, with one more on its last call."
     return all_notes(of.notes, {of.steps[-1]: text}) if of.steps else of.notes
+
+
+def meaning_of(what: str, of: Phrase) -> str:
+    "Return the meaning of a part of a thing: city of agent A3; result of 2 and 7, where this names the thing."
+    return f"{what} {of.meaning}" if of.plain else f"{what} of {of.meaning}"
 
 
 def naming_field(thing: Thing, records: Iterable[dict]) -> Field | None:
@@ -488,10 +495,8 @@ class Phrases:
             if not reader.takes and not reader.gives:
                 continue  # nobody can say what it lists
             for step, call in self.calls_of(reader).items():
-                given, things = (
-                    {name: call.given[name] for name in reader.takes},
-                    self.catalog.thing(reader.gives).plural,
-                )
+                given = {name: call.given[name] for name in reader.takes}
+                things = self.catalog.thing(reader.gives).plural
                 stated, owner, meaning = tuple(map(str, given.values())), (), things
                 if reader.key:
                     _, key = reader.key
@@ -606,7 +611,7 @@ class Phrases:
                 own = next(of.record[path] for path in names if path in of.record)
                 ends = (own, others[0]) if subject else (others[0], own)
                 notes = noted(of, f" {verb_forms(verb)[0]} ".join(ends))
-                said = verb_forms(verb)[0]
+                said, kind = verb_forms(verb)[0], self.types[others[0].casefold()]
                 yield Phrase(
                     texts,
                     (*of.steps, step),
@@ -615,7 +620,7 @@ class Phrases:
                     of.stated,
                     (*of.earlier, shown),
                     notes=notes,
-                    meaning=f"what {of.meaning} {said}" if subject else f"what {said} {of.meaning}",
+                    meaning=f"{kind} that {of.meaning} {said}" if subject else f"{kind} that {said} {of.meaning}",
                 )
 
     def picks(self, group: Group) -> Iterator[Phrase]:
@@ -626,7 +631,8 @@ class Phrases:
         thing, records = self.catalog.thing(group.reader.gives), group.records
 
         def pick(which: str, texts: Iterable[str], record: dict, *stated: str, note: str = "") -> Phrase:
-            stated, notes, meaning = (*group.stated, *stated), noted(group, note), f"{which} of {group.meaning}"
+            meaning = f"{thing.noun} {which}" if stated and not group.owner else f"{which} of {group.meaning}"
+            stated, notes = (*group.stated, *stated), noted(group, note)
             return Phrase(
                 tuple(texts), group.steps, record, group.reader, stated, group.earlier, notes=notes, meaning=meaning
             )
@@ -653,7 +659,7 @@ class Phrases:
                     value = str(record[field.path])
                     if times[value] == 1 and 2 <= len(value.split()) <= 12 and not re.search(r'[\n"]', value):
                         by = f'the {thing.noun} "{value}"', f'the {thing.noun} with the {field.label} "{value}"'
-                        yield pick(f"{field.label} {value}", by, record, value)
+                        yield pick(f'"{value}"', by, record, value)
             if field.kind == "category" and group.owner:
                 for record in records:
                     value = str(record[field.path])
@@ -1583,6 +1589,12 @@ def asked_change(
     )
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #c732136f
+def _plain_meaning(changer: Changer, values: dict[str, Any]) -> str:
+    "Return the meaning of a change that takes only what the question states; long texts are left out."
+    given = ", ".join(f"{argument_label(name)} {value}" for name, value in values.items() if len(str(value)) <= 60)
+    return f"{' '.join(words_of(changer.tool))}: {given}".removesuffix(": ")
+
+
 class Grammar:
     "Writes questions about the things of a catalog."
 
@@ -1700,7 +1712,7 @@ class Grammar:
         if numbers := self.numbers(phrase):
             field = self.rng.choice(numbers)
             number, value = f"{field.refers or thing.noun} number", phrase.record[field.path]
-            note, meaning = f"{field.label}: {value}", f"{field.label} of {phrase.meaning}"
+            note, meaning = f"{field.label}: {value}", meaning_of(field.label, phrase)
             yield self.ask("field", _FIELD, phrase, [value], field.path, note, meaning, f=number, **said())
         if not fields:
             yield from () if phrase.plain else self.whether(phrase, thing, said)
@@ -1713,8 +1725,7 @@ class Grammar:
             elif phrase.plain:
                 forms = _COMPUTED if _of_numbers(phrase) else _PLAIN
             value = phrase.record[field.path]
-            note = "" if phrase.plain else f"{field.label}: {value}"
-            meaning = f"{field.label} of {phrase.meaning}"
+            note, meaning = f"{field.label}: {value}", meaning_of(field.label, phrase)
             yield self.ask("field", forms, phrase, [value], field.path, note, meaning, f=said_as(field), **parts)
         if phrase.plain:
             return
@@ -1724,7 +1735,7 @@ class Grammar:
             values, both = [phrase.record[f.path], phrase.record[g.path]], f"{f.path}+{g.path}"
             note = f"{f.label}: {values[0]}; {g.label}: {values[1]}"
             names = {"f": said_as(f), "g": said_as(g), **said()}
-            meaning = f"{f.label} and {g.label} of {phrase.meaning}"
+            meaning = meaning_of(f"{f.label} and {g.label}", phrase)
             yield self.ask("fields", _FIELDS, phrase, values, both, note, meaning, **names)
         yield from self.whether(phrase, thing, said)
         absent = [
@@ -1737,11 +1748,11 @@ class Grammar:
             twin, label, parts = self.rng.choice(fields), self.rng.choice(absent), said()
             form, pair = self.pick(_FIELD, parts), f"{thing.noun} {parts['x']} {label}"
             value = phrase.record[twin.path]
-            for unknown, f, values, note in (
-                (False, said_as(twin), [value], f"{twin.label}: {value}"),
-                (True, label, [], f"{label}: not shown"),
+            for unknown, f, values, about, shown in (
+                (False, said_as(twin), [value], twin.label, value),
+                (True, label, [], label, "not shown"),
             ):
-                meaning = f"{note.partition(':')[0]} of {phrase.meaning}"
+                note, meaning = f"{about}: {shown}", meaning_of(about, phrase)
                 question = self.question("unknown", form, phrase, values, twin.path, note, meaning, f=f, **parts)
                 yield replace(question, unknown=unknown, pair=pair)
 
@@ -1762,7 +1773,7 @@ class Grammar:
                 phrase,
                 others,
                 f"{verb} {'>' if subject else '<'}",
-                meaning=f"what {phrase.meaning} {one}" if subject else f"what {one} {phrase.meaning}",
+                meaning=f"{kind} that {phrase.meaning} {one}" if subject else f"{kind} that {one} {phrase.meaning}",
                 x=x,
                 who=who,
                 v=one if subject or not several or who == "who" else many,
@@ -1850,18 +1861,18 @@ class Grammar:
         how_many, which = _IN_PLACE, _LIST_IN_PLACE
         if x in group.stated:  # an adjective
             n, x, how_many, which = n if x in ("all", "any") else f"{x} {n}", "", COUNT_ALL, _LIST_ALL
-        note, meaning = matching_items(group, thing), f"number of {group.meaning}"
-        yield self.ask("count", how_many, group, [len(group.records)], None, note, meaning, n=n, x=x)
+        note, meaning = matching_items(group, thing), f"{n} {x}".strip()
+        yield self.ask("count", how_many, group, [len(group.records)], None, note, f"number of {meaning}", n=n, x=x)
         for field in kinds:
             for value, times in Counter(str(record.get(field.path)) for record in group.records).items():
                 if re.fullmatch(r"[a-z]{3,12}", value):
                     counted = plural({"dir": "folder"}.get(value, value))
-                    note, meaning = matching_items(group, thing, field, value), f"number of {value} {group.meaning}"
-                    yield self.ask("count", _IN_PLACE, group, [times], field.path, note, meaning, n=counted, x=x)
+                    note, of_kind = matching_items(group, thing, field, value), f"number of {counted} {x}".strip()
+                    yield self.ask("count", _IN_PLACE, group, [times], field.path, note, of_kind, n=counted, x=x)
         names = next((field for field in thing.fields if field.kind == "name"), None)
         if names and 2 <= len(group.records) <= 6:
             values = [record[names.path] for record in group.records if names.path in record]
-            yield self.ask("list", which, group, values, None, meaning=group.meaning, n=n, x=x)
+            yield self.ask("list", which, group, values, None, meaning=meaning, n=n, x=x)
 
     def extremes(self, group: Group, thing: Thing, names: Field, parts: dict) -> Iterator[Question]:
         "Yield questions for the item of a list with the largest or the smallest value of a field."
@@ -1967,7 +1978,7 @@ class Grammar:
         else:
             forms = _EACH
         f, xs = said_as(field), ", ".join(said[:-1]) + " and " + said[-1]
-        meaning = f"{field.label} of {' and '.join(phrase.meaning for phrase in phrases)}"
+        meaning = meaning_of(field.label, first) + "".join(f" and {phrase.meaning}" for phrase in phrases[1:])
         yield self.ask("each", forms, together, values, field.path, meaning=meaning, f=f, fs=plural(f), xs=xs)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
@@ -1990,10 +2001,14 @@ class Grammar:
                 hours = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)h?", str(phrase.record.get(field.path)))
                 if field.label.endswith("difference") and hours and float(hours[2]):
                     word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
-                    value, meaning = int(value) if value == int(value) else value, f"{field.label} {phrase.meaning}"
+                    value = int(value) if value == int(value) else value
+                    meaning = f"{field.label} from {clock.here} to {clock.there}"
                     note = f"{field.label}: {hours[0]}"
                     yield self.ask("field", _AHEAD, single, [value], "hours", note, meaning, w=word, **said)
-                    ahead, meaning = ["yes" if hours[1] == "+" else "no"], f"whether ahead, {phrase.meaning}"
+                    ahead, meaning = (
+                        ["yes" if hours[1] == "+" else "no"],
+                        f"whether ahead, from {clock.here} to {clock.there}",
+                    )
                     yield self.ask("whether", _IS_AHEAD, single, ahead, "hours", note, meaning, **said)
         for (time, here), found in together.items():
             self.rng.shuffle(found)
@@ -2126,7 +2141,8 @@ class Grammar:
                 chain = ">".join([*(step.tool for step in phrase.steps), changer.tool])
                 change = step_of(changer.server, changer.tool, whole_arguments(params))
                 kind = f"change: {words[0]} {form}"
-                meaning = f"{' '.join(words_of(changer.tool))}: {phrase.meaning}"
+                others_given = "".join(f"; {labels[path]} {given[path]}" for path, _ in others)
+                meaning = f"{' '.join(words_of(changer.tool))}: {phrase.meaning}{others_given}"
                 steps, stated, notes = phrase.steps, phrase.stated, phrase.notes
                 yield asked_change(kind, setting, deed, chain, change, steps, stated, notes=notes, meaning=meaning)
 
@@ -2189,8 +2205,9 @@ class Grammar:
                 deed = form.replace("a {n}", f"{article(noun)} {{n}}")
                 deed = deed.format(v=self.rng.choice(MAKING[verb]), n=noun, x=x)
                 change = step_of(changer.server, changer.tool, whole_arguments(values))
-                stated = given.values()
-                yield asked_change(f"change {verb}: {form}", setting, deed, changer.tool, change, stated=stated)
+                stated, meaning = given.values(), _plain_meaning(changer, given)
+                kind = f"change {verb}: {form}"
+                yield asked_change(kind, setting, deed, changer.tool, change, stated=stated, meaning=meaning)
 
     def takes_existing_name(self, changer: Changer) -> bool:
         "Return whether the one text that a tool takes names a thing that exists already."
@@ -2219,8 +2236,9 @@ class Grammar:
                     )
                     said = deed.format(a=values[ends[0]], b=values[ends[1]])
                     change = step_of(changer.server, changer.tool, whole_arguments(values))
-                    setting = self.rng.choice(SETTING)
-                    yield asked_change(f"change: {deed}", setting, said, changer.tool, change, stated=values.values())
+                    setting, stated = self.rng.choice(SETTING), values.values()
+                    kind, meaning = f"change: {deed}", _plain_meaning(changer, values)
+                    yield asked_change(kind, setting, said, changer.tool, change, stated=stated, meaning=meaning)
             if changer.takes or len(plain) > 1 or makes or verb not in _ACTING or set(noun) & _JOINING:
                 continue
             if not (plain or noun) or verb in _SETTERS and [" ".join(noun)] != [*map(argument_label, plain)]:
@@ -2231,8 +2249,10 @@ class Grammar:
                 deed = '{d} to "{v}"' if verb in _SETTERS else deed
                 change = step_of(changer.server, changer.tool, whole_arguments(values))
                 for setting in [self.rng.choice(SETTING)] if plain else SETTING:
-                    said = deed.format(d=what, f=label, v=value)
-                    yield asked_change(f"change: {deed}", setting, said, changer.tool, change, stated=values.values())
+                    said, stated, meaning = deed.format(d=what, f=label, v=value), values.values(), ""
+                    meaning = _plain_meaning(changer, {name: values[name] for name in plain})
+                    kind = f"change: {deed}"
+                    yield asked_change(kind, setting, said, changer.tool, change, stated=stated, meaning=meaning)
 
     def made(self, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
         """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
