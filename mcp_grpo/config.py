@@ -303,6 +303,13 @@ class WarmStart(Section):
             "what needs no tool; null: 0 for the packaged model, 0.2 for any other"
         ),
     )
+    thoughts: Annotated[bool | None, _NULL] = Field(
+        None,
+        description=(
+            "whether demonstrations say what the question means and what is read in each result, where a task holds "
+            "these texts; null: not for the packaged model"
+        ),
+    )
 
 
 class OptimizerChoice(Section):

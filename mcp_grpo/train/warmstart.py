@@ -44,8 +44,15 @@ from .optim import open_optimizer
 from .trainer import choose_tasks
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5c81b002
-def oracle_scripts(tasks: list[Task]) -> dict[str, list[list[Action]]]:
+def oracle_scripts(
+    tasks: list[Task],
+    cfg: Config | None = None,  # says whether the oracle writes the tasks' thoughts; None: it does
+) -> dict[str, list[list[Action]]]:  # task id -> its script
     "Return the oracle's script of each task that names calls."
+    wanted = cfg is None or cfg.train.warmstart.thoughts
+    if wanted is None:
+        wanted = not is_tiny(cfg.model.name)
+    tasks = tasks if wanted else [replace(task, thoughts=[]) for task in tasks]
     return {task.task_id: [oracle_turns(task)] for task in tasks if task.tool_sequence}
 
 
@@ -149,7 +156,7 @@ def settle_room(
         return ""
     with loading(cfg.model.name) as where:
         most = getattr(AutoConfig.from_pretrained(where).get_text_config(), "max_position_embeddings", 0)
-    scripts = oracle_scripts(tasks)
+    scripts = oracle_scripts(tasks, cfg)
     if not all(kept):
         scripts |= recorded_scripts(cfg, tasks)
     families: dict[str, list[Task]] = {}
@@ -345,7 +352,7 @@ def warm_start(
 ) -> WarmStart:
     "Train a policy on demonstrations, and on its own answers to plain requests."
     wanted = [task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0]
-    scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted)
+    scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted, cfg)
     pairs = [(task, script) for task in wanted for script in scripts.get(task.task_id, ())]
     enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
     if enough < len(pairs):
@@ -357,11 +364,15 @@ def warm_start(
         known, pool, chat, cfg.rollout.max_tokens, scripts=scripts, max_new_tokens=cfg.rollout.max_new_tokens
     )
     if not cfg.train.warmstart.episodes:
-        again = itertools.islice(
-            _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms), enough - len(known)
-        )
+        renamed = _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms)
+        again = list(itertools.islice(renamed, enough - len(known)))
         episodes += demonstrations(
-            list(again), pool, chat, cfg.rollout.max_tokens, max_new_tokens=cfg.rollout.max_new_tokens
+            again,
+            pool,
+            chat,
+            cfg.rollout.max_tokens,
+            scripts=oracle_scripts(again, cfg),
+            max_new_tokens=cfg.rollout.max_new_tokens,
         )
     rows, losses = _supervised_rows(episodes), []
     plain, share = [], cfg.train.warmstart.rehearsal
