@@ -390,7 +390,10 @@ async def explore(
     spoken = " ".join(f"{tool.name} {tool.description}" for tools in probe.tools.values() for tool in tools.values())
     secret = own_values(pool, names)
     grammar = Grammar(catalog, probe.seen.values(), seed, spoken, secret)
-    asked = [*grammar.questions(), *TableGrammar(probe.tables, seed, probe.seen.values()).questions()]
+    asked = [
+        *grammar.questions(changes=max(240, tasks)),
+        *TableGrammar(probe.tables, seed, probe.seen.values()).questions(),
+    ]
     questions = list({question.text: question for question in asked}.values())
     prover = Prover(probe, catalog, seed, secret)
     for question in questions:

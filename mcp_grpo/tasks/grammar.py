@@ -2050,8 +2050,8 @@ class Grammar:
                 elif not (phrase.earlier and value in phrase.earlier[-1].values()):
                     yield replace(phrase, notes=notes), value
 
-    def changes(self, phrases: list[Phrase]) -> Iterator[Question]:
-        "Yield questions that ask for a change of existing things."
+    def changes(self, phrases: list[Phrase], each: int) -> Iterator[Question]:
+        "Yield up to `each` questions per tool that ask for a change of existing things."
         for changer in self.catalog.changers:
             noun = one_of(words_of(changer.tool)[-1])
             takes = sorted(
@@ -2071,7 +2071,7 @@ class Grammar:
                 continue
             forms, label = self.deeds(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
             by_length = [_by_length(handles) for handles in found]
-            for _ in range(240):
+            for _ in range(each):
                 looked_up = self.rng.randrange(len(takes)) if self.rng.random() < 0.75 else None  # None: all may be
                 chosen = [
                     self.rng.choice(self.rng.choice(list(some.values())) if looked_up in (i, None) else some[min(some)])
@@ -2096,7 +2096,7 @@ class Grammar:
                     f"change: {form}", setting, deed, chain, change, steps, stated, notes=notes, meaning=meaning
                 )
 
-    def joint_changes(self, phrases: list[Phrase]) -> Iterator[Question]:
+    def joint_changes(self, phrases: list[Phrase], each: int) -> Iterator[Question]:
         """Yield questions that ask for a change of a thing and of others that belong to it: exchange an item of an
         order. Only the first thing may have to be looked up, and a question is held out with it."""
         calls = list(self.phrases.calls.values())
@@ -2118,7 +2118,7 @@ class Grammar:
             known = self.ids_of(key)
             apart = [call for call in calls if not names_any(call, known)]
             by_length = list(_by_length(firsts).values())
-            for _ in range(240 if firsts and all(ids.values()) else 0):
+            for _ in range(each if firsts and all(ids.values()) else 0):
                 phrase, value = self.rng.choice(self.rng.choice(by_length))
                 given, of_kind = {first: value}, {}
                 for path, k in others:
@@ -2298,8 +2298,9 @@ class Grammar:
         for call in self.phrases.calls_of(reader).values():
             yield from (record[field.path] for record in records_of(reader, call) if field.path in record)
 
-    def questions(self, depth: int = 5, each: int = 50) -> Iterator[Question]:
-        "Yield questions of all kinds, about at most `each` things per chain of tools."
+    def questions(self, depth: int = 5, each: int = 50, changes: int = 240) -> Iterator[Question]:
+        """Yield questions of all kinds: about at most `each` things per chain of tools, and up to `changes` per tool
+        that changes something."""
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
             by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
@@ -2335,5 +2336,5 @@ class Grammar:
             for phrase in self.rng.sample(phrases, min(len(phrases), 60))
             if len(phrase.steps) <= 3
         ]
-        yield from self.joint_changes(near)
-        yield from self.changes(near)
+        yield from self.joint_changes(near, changes)
+        yield from self.changes(near, changes)
