@@ -92,7 +92,7 @@ def _lasting(reader: Reader, call: Seen) -> list[dict]:
 
 
 def _names_and_numbers(text: str) -> set[str | float]:
-    "Return the words of a text that have a capital or a digit between letters, and its numbers."
+    "Return the words of a text that have a capital, and its numbers."
     words = {word for word in _WORD.findall(text) if word != word.lower()}
     numbers = re.findall(r"\d+(?:\.\d+)?", text) + re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))
     return words | {float(number) for number in numbers}

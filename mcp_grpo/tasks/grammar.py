@@ -2249,7 +2249,7 @@ class Grammar:
                 deed = '{d} to "{v}"' if verb in _SETTERS else deed
                 change = step_of(changer.server, changer.tool, whole_arguments(values))
                 for setting in [self.rng.choice(SETTING)] if plain else SETTING:
-                    said, stated, meaning = deed.format(d=what, f=label, v=value), values.values(), ""
+                    said, stated = deed.format(d=what, f=label, v=value), values.values()
                     meaning = _plain_meaning(changer, {name: values[name] for name in plain})
                     kind = f"change: {deed}"
                     yield asked_change(kind, setting, said, changer.tool, change, stated=stated, meaning=meaning)

@@ -355,9 +355,8 @@ def warm_start(
     scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted, cfg)
     pairs = [(task, script) for task in wanted for script in scripts.get(task.task_id, ())]
     enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
-    originals = math.ceil(enough / (1 + cfg.train.warmstart.pseudonyms))  # the rest has pseudonyms
-    if originals < len(pairs):
-        pairs = random.Random(f"warmstart/{cfg.seed}").sample(pairs, originals)
+    if enough < len(pairs):
+        pairs = random.Random(f"warmstart/{cfg.seed}").sample(pairs, enough)
     known, scripts = list({task.task_id: task for task, _ in pairs}.values()), defaultdict(list)
     for task, script in pairs:
         scripts[task.task_id].append(script)
