@@ -439,7 +439,7 @@ class TrainConfig(Section):
         ge=0,
         description=(
             "peak learning rate; if it is not set, 8e-4 for the packaged model and 1e-6 for others; with an adapter, "
-            "4e-3 and 2e-5"
+            "4e-3, and for others by hidden size: 1.3e-4 at 576, 2.9e-5 at 4096 and for a model that is not in a folder"
         ),
     )
     lr_schedule: Schedule = Field(default_factory=Schedule, description="how the learning rate changes over the steps")
@@ -553,21 +553,36 @@ _USUAL_LR = {
     (True, "full"): 8e-4,
     (True, "lora"): 4e-3,
     (False, "full"): 1e-6,
-    (False, "lora"): 2e-5,
 }  # (whether the model is tiny, `model.weights`) -> learning rate
+
+_HIDDEN_SIZE = {"tiny": 192, "smollm2": 576}  # of the packaged models
+
+
+def _hidden_size(
+    name: str,  # name or folder of a model
+) -> int:  # 0: not known before the model is downloaded
+    "Return the hidden size of a packaged model, or of a model in a folder."
+    try:
+        return (
+            _HIDDEN_SIZE.get(name) or json.loads((Path(name).expanduser() / "config.json").read_text())["hidden_size"]
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
 
 
 def is_tiny(
     name: str,  # name or folder of a model
 ) -> bool:
     "Return whether a model is the packaged one, or a model in a folder with a hidden size of at most 256."
-    try:
-        return (
-            name == "tiny"
-            or 0 < json.loads((Path(name).expanduser() / "config.json").read_text())["hidden_size"] <= 256
-        )
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
+    return 0 < _hidden_size(name) <= 256
+
+
+def _adapter_lr(
+    name: str,  # name or folder of a model that is not tiny
+) -> float:
+    """Return the usual learning rate of an adapter: a tenth of the rate that Tinker's cookbook advises for supervised
+    training of Llama models, 5e-4 * (2000 / hidden size) ** 0.781. A model of unknown size counts as one of 4,096."""
+    return 5e-5 * (2000 / (_hidden_size(name) or 4096)) ** 0.781
 
 
 class Config(Section):
@@ -594,7 +609,8 @@ def resolve_learning_rates(
     "Set learning rates that were left unset to the usual ones for the model; a small model tolerates larger rates."
     tiny, train = is_tiny(cfg.model.name), cfg.train
     if "lr" not in train.model_fields_set:
-        train.lr = _USUAL_LR[tiny, cfg.model.weights]
+        usual = _USUAL_LR.get((tiny, cfg.model.weights)) or _adapter_lr(cfg.model.name)
+        train.lr = float(f"{usual:.2g}")
     if not train.warmstart.lr and not tiny:
         train.warmstart.lr = 10 * train.lr
     return cfg

@@ -274,7 +274,7 @@ class Prover:
         kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
             shown = _names_and_numbers(" ".join([task.question, *map(readable, contents[:i]), "" if i else calls]))
-            invented = _names_and_numbers(re.sub(r"\(\d+\)|\bno\. \d+", "", thought)) - shown
+            invented = _names_and_numbers(re.sub(r"\(\d+(?:\.\d+)?\)|\bno\. \d+", "", thought)) - shown
             secret = any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", thought) for value in self.secret)
             kept.append("" if invented or secret or re.search(r"[\n\r<>]", thought) else thought)
         return kept if any(kept) else []

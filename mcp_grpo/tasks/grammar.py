@@ -302,6 +302,12 @@ def meaning_of(what: str, of: Phrase) -> str:
     return f"{what} {of.meaning}" if of.plain else f"{what} of {of.meaning}"
 
 
+def listed(names: Iterable[str]) -> str:
+    "Join names: T11, T12 and T13."
+    *others, last = names
+    return ", ".join(others) + " and " + last if others else last
+
+
 def naming_field(thing: Thing, records: Iterable[dict]) -> Field | None:
     "Return the field by which a question names the items of a list: an id if it is a code such as T12, else a name."
     for field in sorted(thing.fields, key=lambda field: field.kind):
@@ -338,12 +344,36 @@ def best_item(group: Group, thing: Thing, field: Field, best: Callable) -> str:
     values = [record[field.path] for record in group.records]
     if len(values) > _MOST_NOTED or not all(is_fact(field.path, value) for value in values):
         return ""
-    said, so_far = [], None
-    for name, value in zip(_item_names(group, thing), values):
-        better = so_far is None or best(so_far, value) != so_far
-        so_far = value if better else so_far
-        said.append(f"{name}: {value}{' (best so far)' if better else ''}")
-    return ", ".join(said)
+    return ", ".join(f"{name}: {value}" for name, value in zip(_item_names(group, thing), _best_so_far(values, best)))
+
+
+def _best_so_far(values: list, best: Callable) -> list[str]:
+    "Return each value as text, marked where it is the best so far (`best` is min or max)."
+    firsts = [i == 0 or best(values[: i + 1]) != best(values[:i]) for i in range(len(values))]
+    return [f"{value} (best so far)" if better else str(value) for value, better in zip(values, firsts)]
+
+
+def _running_total(values: list) -> list[str]:
+    "Return each value as text, from the second on with the sum so far."
+    totals = [round(total, 6) for total in itertools.accumulate(values)]
+    return [str(values[0]), *(f"{value} ({total})" for value, total in zip(values[1:], totals[1:]))]
+
+
+def _with_figures(of: Phrase, steps: Iterable[Step], names: Iterable[str], texts: Iterable[str]) -> Phrase:
+    "Return a phrase with one more note on each of the calls: a name, and the figure that was read."
+    figures = ({step: f"{name}: {text}"} for step, name, text in zip(steps, names, texts))
+    return replace(of, notes=all_notes(of.notes, *figures))
+
+
+_NOT_ADDED = frozenset(
+    """year age rating score rank level version temperature rate share percent percentage average mean latitude
+    longitude position floor hour day month""".split()
+)
+
+
+def _can_be_added(field: Field) -> bool:
+    "Return whether the sum of a field's values means something: minutes and prices, but not years and ratings."
+    return not _NOT_ADDED & set(field.label.split())
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
 def step_of(server: str, tool: str, params: dict) -> Step:
@@ -1108,6 +1138,35 @@ _EACH = (
 _EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}") for form in _EACH)
 
 
+_TOTAL = (
+    "What is the total {f} of {xs}?",
+    "What do the {fs} of {xs} add up to?",
+    "Add up the {fs} of {xs}.",
+    "Tell me the total {f} of {xs}.",
+    "I need the sum of the {fs} of {xs}.",
+    "Can you add up the {fs} of {xs} for me?",
+    "Please work out the total {f} of {xs}.",
+    "The {fs} of {xs}, all added up?",
+    "Taken together, what is the {f} of {xs}?",
+    "Could you sum up the {fs} of {xs}?",
+    "I'd like to know the {fs} of {xs} in total.",
+)
+
+
+_HOW_MANY_TOGETHER = (  # for what is counted, such as minutes
+    "How many {f} do {xs} have together?",
+    "{xs} together, how many {f} is that?",
+    "How many {f} is that for {xs} in all?",
+    "Tell me how many {f} {xs} come to.",
+    "In all, how many {f} are there for {xs}?",
+    "How many {f} in total for {xs}?",
+    "Can you tell me how many {f} {xs} have in all?",
+    "I need to know how many {f} {xs} come to together.",
+    "How many {f} does one get for {xs} altogether?",
+    "Please check how many {f} {xs} have between them.",
+)
+
+
 _EACH_COMPUTED = (
     "What are the {fs} {xs}?",
     "Tell me the {fs} {xs}.",
@@ -1218,6 +1277,20 @@ _WHETHER_IT_IS = (
     "Do you know whether {x} is {v}?",
     "Someone says {x} is {v}. True?",
     "Is it true that {x} is {v}?",
+)
+
+
+_MOST_OF = (  # {m} {f}: the most minutes, the highest price
+    "Which of {xs} has the {m} {f}? Give me all the figures.",
+    "Of {xs}, which one has the {m} {f}? I need the figures too.",
+    "Compare the {f} of {xs}: which has the {m}, and what are the figures?",
+    "{xs}: which of them has the {m} {f}, and what are the figures?",
+    "Tell me which of {xs} has the {m} {f}, with the figures.",
+    "Please compare {xs} by {f}: name the one with the {m} and all figures.",
+    "Can you check which of {xs} has the {m} {f}? All figures, please.",
+    "Among {xs}, which has the {m} {f}, and what does each have?",
+    "I'd like to know which of {xs} has the {m} {f}, and all the figures.",
+    "Take {xs}. Which one has the {m} {f}, and what are the values?",
 )
 
 
@@ -1948,38 +2021,143 @@ class Grammar:
 
     def each_of(self, phrases: list[Phrase]) -> Iterator[Question]:
         "Yield questions that ask for the same field of several things."
-        first = phrases[0]
+        found, first = self.several(phrases), phrases[0]
         thing, askable = self.catalog.thing(first.reader.gives), [self.askable(phrase) for phrase in phrases]
         common = [
             field
             for field in askable[0]
             if all(field in fields for fields in askable[1:]) and not _spoken_as_verb(field)
         ]
-        steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
-        if any(x.record == y.record for x, y in itertools.combinations(phrases, 2)):
-            return  # one thing, named in two ways
-        if any(path.endswith("[]") for path in first.reader.takes):
-            return  # one call can return all of them
-        if not common or len(steps) != sum(len(phrase.steps) for phrase in phrases):
+        if not common or found is None:
             return
+        together, xs = found
         field = self.rng.choice(common)
-        forms = range(min(len(phrase.texts) for phrase in phrases))  # all of them have the same form of name
-        form = self.rng.choice([i for i in forms if not first.texts[i].startswith("whoever")] or [0])
         written = _is_file(thing) and field.label != "size" and first.plain
-        said = [phrase.stated[0] if written else phrase.texts[form] for phrase in phrases]
-        stated = tuple(text for phrase in phrases for text in phrase.stated)
+        xs = listed([phrase.stated[0] for phrase in phrases]) if written else xs
         values = [phrase.record[field.path] for phrase in phrases]
         notes = all_notes(*(noted(phrase, f"{field.label}: {value}") for phrase, value in zip(phrases, values)))
-        together = Phrase((), steps, first.record, first.reader, stated, notes=notes)
+        together = replace(together, notes=notes)
         if written:
             forms = _EACH_WRITTEN
         elif first.plain:
             forms = _EACH_COMPUTED if all(map(_of_numbers, phrases)) else _EACH_PLAIN
         else:
             forms = _EACH
-        f, xs = said_as(field), ", ".join(said[:-1]) + " and " + said[-1]
+        f = said_as(field)
         meaning = meaning_of(field.label, first) + "".join(f" and {phrase.meaning}" for phrase in phrases[1:])
         yield self.ask("each", forms, together, values, field.path, meaning=meaning, f=f, fs=plural(f), xs=xs)
+
+    def several(self, phrases: list[Phrase]) -> tuple[Phrase, str] | None:
+        "Return several things as one phrase, and their names; None if some are the same, or one call returns all."
+        first, steps = phrases[0], tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
+        if any(x.record == y.record for x, y in itertools.combinations(phrases, 2)):
+            return None  # one thing, named in two ways
+        if any(path.endswith("[]") for path in first.reader.takes):
+            return None  # one call can return all of them
+        if len(steps) != sum(len(phrase.steps) for phrase in phrases):
+            return None
+        forms = range(min(len(phrase.texts) for phrase in phrases))  # all of them have the same form of name
+        form = self.rng.choice([i for i in forms if not first.texts[i].startswith("whoever")] or [0])
+        said = [phrase.texts[form] for phrase in phrases]
+        stated = tuple(text for phrase in phrases for text in phrase.stated)
+        earlier = tuple(record for phrase in phrases for record in phrase.earlier)
+        together = Phrase((), steps, first.record, first.reader, stated, earlier)
+        return together, listed(said)
+
+    def total(self, of: Phrase, values: list, field: Field, what: str, xs: str) -> Question:
+        "Return a question for the sum of a field's values; `what` is its meaning, and `xs` names the things."
+        many, f = most_of(field.label)[0] == "most", said_as(field)
+        forms, parts = _TOTAL + _HOW_MANY_TOGETHER * many, dict(f=f, fs=f if many else plural(f), xs=xs)
+        return self.ask("sum", forms, of, [round(sum(values), 6)], field.path, meaning=f"sum of {what}", **parts)
+
+    def figures_of(self, phrases: list[Phrase]) -> Iterator[Question]:
+        "Yield questions for the sum of a number of several things, and, of three, for the one that has the most."
+        found, first = self.several(phrases), phrases[0]
+        if found is None or first.plain:
+            return
+        together, xs = found
+        askable = [self.askable(phrase) for phrase in phrases]
+        numbers = [
+            field for field in askable[0] if field.kind == "number" and all(field in some for some in askable[1:])
+        ]
+        for field in self.rng.sample(numbers, len(numbers)):
+            values, f = [phrase.record[field.path] for phrase in phrases], said_as(field)
+            if not all(type(value) in (int, float) for value in values):
+                continue
+            what = f"{field.label} of {', '.join(phrase.meaning for phrase in phrases)}"
+            if _can_be_added(field):
+                notes = (noted(x, f"{field.label}: {text}") for x, text in zip(phrases, _running_total(values)))
+                yield self.total(replace(together, notes=all_notes(*notes)), values, field, what, xs)
+            named = all(len(phrase.steps) == 1 and _stated_by_name(phrase) for phrase in phrases)
+            if len(phrases) > 2 and named and len(set(values)) == len(values):
+                best, m = self.rng.choice(list(zip((max, min), most_of(field.label))))
+                notes = (noted(x, f"{x.stated[0]}: {text}") for x, text in zip(phrases, _best_so_far(values, best)))
+                compared, parts = replace(together, notes=all_notes(*notes)), dict(m=m, f=f, xs=listed(together.stated))
+                answer = [together.stated[values.index(best(values))], *values]
+                yield self.ask("larger", _MOST_OF, compared, answer, field.path, meaning=f"{m} {what}", **parts)
+            return
+
+    def of_items(self, group: Group, most: int) -> Iterator[Question]:
+        """Yield questions about a number of a list's items that only the result of each item holds: the sum of it, and
+        the item that has the most. At most `most` calls."""
+        thing, n = self.catalog.thing(group.reader.gives), len(group.records)
+        names = naming_field(thing, group.records)
+        if not (group.owner and names and 2 <= n <= most - len(group.steps)) or group.plain or group.reached_limit:
+            return
+        in_full: dict[str, list[Step]] = defaultdict(list)
+        readers = {}
+        for record in group.records:
+            for field, reader, step in self.phrases.followed(Phrase((), group.steps, record, group.reader)):
+                whole = self.phrases.calls[step].whole and reader.items is None
+                if not field.refers and reader.gives == group.reader.gives and whole:
+                    in_full[reader.id].append(step)
+                    readers[reader.id] = reader
+        for id, steps in in_full.items():
+            reader = readers[id]
+            found = [records_of(reader, self.phrases.calls[step]) for step in steps]
+            if len({*steps} - {*group.steps}) != n or any(len(records) != 1 for records in found):
+                continue  # not all items are known in full, or one of them was passed on the way to the list
+            records = [record for [record] in found]
+            for field in self.catalog.thing(reader.gives).fields:
+                values = [record.get(field.path) for record in records]
+                if field.kind != "number" or any(field.path in record for record in group.records):
+                    continue  # the list itself tells it
+                if not all(type(value) in (int, float) for value in values):
+                    continue
+                g, what = self.rng.choice(group.texts), f"{field.label} of {group.meaning}"
+                every, earlier = (*group.steps, *steps), (*group.earlier, *group.records)
+                items, codes = (
+                    noted(group, matching_items(group, thing)),
+                    [str(item[names.path]) for item in group.records],
+                )
+                all_of = Phrase((), every, records[-1], reader, group.stated, earlier, notes=items)
+                if _can_be_added(field):
+                    summed = _with_figures(all_of, steps, codes, _running_total(values))
+                    yield self.total(summed, values, field, what, g)
+                if len(set(values)) < n:
+                    continue
+                for best, m in zip((max, min), most_of(field.label)):
+                    winner = group.records[values.index(best(values))][names.path]
+                    if str(winner) in group.stated:
+                        continue  # the question would hold its answer
+                    is_, owner = f"has the {m} {said_as(field)}", self.rng.choice(group.owner)
+                    parts, meaning = dict(one=thing.noun, o=owner, g=g, is_=is_), f"which one has the {m} {what}"
+                    compared = _with_figures(all_of, steps, codes, _best_so_far(values, best))
+                    yield self.ask("extreme", _EXTREME, compared, [winner], field.path, meaning=meaning, **parts)
+
+    def of_two_groups(self, x: Group, y: Group) -> Iterator[Question]:
+        "Yield a question that compares the lengths of two lists of one kind, each of a thing that is named."
+        a, b = len(x.records), len(y.records)
+        if a == b or x.reached_limit or y.reached_limit or len(x.stated) != 1 or len(y.stated) != 1:
+            return
+        things = self.catalog.thing(x.reader.gives).plural
+        steps = tuple(dict.fromkeys(x.steps + y.steps))
+        thing = self.catalog.thing(x.reader.gives)
+        notes = all_notes(*(noted(group, matching_items(group, thing)) for group in (x, y)))
+        both = Phrase((), steps, {}, x.reader, x.stated + y.stated, x.earlier + y.earlier, notes=notes)
+        parts = dict(f=things, x=x.stated[0], y=y.stated[0])
+        winner, meaning = parts["x" if a > b else "y"], f"which has more: {x.meaning} or {y.meaning}"
+        yield self.ask("larger", _MORE, both, [winner, a, b], None, meaning=meaning, **parts)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
         "Yield questions about the time of day in another place, and about the hours between two places."
@@ -2323,9 +2501,17 @@ class Grammar:
                     several = self.rng.sample(chosen, n)
                     if len({phrase.reader.id for phrase in several}) == 1:
                         yield from self.each_of(several)
+                        yield from self.figures_of(several)
+            named: dict[str, list[Group]] = defaultdict(list)  # reader -> the lists of things that have a name
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase):
                     yield from self.of_group(group)
+                    yield from self.of_items(group, depth)
+                    if len(chain) == 1 and _stated_by_name(phrase) and not group.roundabout:
+                        named[group.reader.id].append(group)
+            for groups in named.values():
+                for x, y in zip(groups[::2], groups[1::2]):
+                    yield from self.of_two_groups(x, y)
         for group in self.phrases.lists():
             yield from self.of_group(group)
         yield from self.makings()

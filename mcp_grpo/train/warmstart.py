@@ -288,18 +288,21 @@ def load_warm_start(
     return True
 
 
-def _under_other_names(
-    tasks: list[Task],
-    episodes: list[Trajectory],  # demonstrations of these tasks
-    passes: int,  # number of repetitions of each task
-) -> Iterator[Task]:
-    "Yield the tasks with pseudonyms for the names in questions and results; leave out tasks without names."
-    results = {episode.task_id: [event.content for event in episode.outcome.events] for episode in episodes}
-    for number in range(1, passes + 1):
-        for task in tasks:
-            again = with_pseudonyms(task, number, results.get(task.task_id, ()))
-            if again is not task:
-                yield again
+def _draw(
+    count: int,  # demonstrations under the tasks' own names
+    passes: int,  # repetitions of each under invented names
+    enough: int,  # demonstrations that the steps can use
+    seed: int,
+) -> list[tuple[int, int]]:  # which demonstration; 0 for its own names, or the number of the repetition
+    """Draw the demonstrations of a warm start. Each is drawn once, under own or invented names, before any is drawn
+    again, so the share of invented names does not depend on the number of steps."""
+    rng = random.Random(f"warmstart/{seed}")
+    first = [rng.randint(0, passes) for _ in range(count)]
+    drawn: list[tuple[int, int]] = []
+    for turn in range(passes + 1):
+        some = rng.sample(range(count), min(count, enough - len(drawn)))
+        drawn += [(i, (first[i] + turn) % (passes + 1)) for i in some]
+    return sorted(drawn, key=lambda each: (each[1], each[0]))
 
 
 def _plain_requests() -> list[str]:
@@ -351,36 +354,37 @@ def warm_start(
     engine: Engine | None = None,  # samples from the policy; None: no answers of its own are rehearsed
 ) -> WarmStart:
     "Train a policy on demonstrations, and on its own answers to plain requests."
-    wanted = [task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0]
-    scripts = recorded_scripts(cfg, wanted) or oracle_scripts(wanted, cfg)
-    pairs = [(task, script) for task in wanted for script in scripts.get(task.task_id, ())]
+    wanted = {task.task_id: task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0}
+    scripts = recorded_scripts(cfg, list(wanted.values())) or oracle_scripts(list(wanted.values()), cfg)
+    pairs = [(task, script) for task in wanted.values() for script in scripts.get(task.task_id, ())]
     enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
-    if enough < len(pairs):
-        pairs = random.Random(f"warmstart/{cfg.seed}").sample(pairs, enough)
-    known, scripts = list({task.task_id: task for task, _ in pairs}.values()), defaultdict(list)
-    for task, script in pairs:
-        scripts[task.task_id].append(script)
-    episodes = demonstrations(
-        known, pool, chat, cfg.rollout.max_tokens, scripts=scripts, max_new_tokens=cfg.rollout.max_new_tokens
-    )
-    if not cfg.train.warmstart.episodes:
-        renamed = _under_other_names(known, episodes, cfg.train.warmstart.pseudonyms)
-        again = list(itertools.islice(renamed, enough - len(known)))
-        episodes += demonstrations(
-            again,
-            pool,
-            chat,
-            cfg.rollout.max_tokens,
-            scripts=oracle_scripts(again, cfg),
-            max_new_tokens=cfg.rollout.max_new_tokens,
-        )
+    drawn = _draw(len(pairs), cfg.train.warmstart.pseudonyms, enough, cfg.seed)
+
+    def play(shown: list[tuple[Task, list[Action]]]) -> list[Trajectory]:
+        scripts = defaultdict(list)
+        for task, script in shown:
+            scripts[task.task_id].append(script)
+        known = list({task.task_id: task for task, _ in shown}.values())
+        return demonstrations(known, pool, chat, cfg.rollout.max_tokens, scripts, cfg.rollout.max_new_tokens)
+
+    used = sorted({i for i, _ in drawn})
+    own = dict(zip(used, play([pairs[i] for i in used])))  # the others need the names in these results
+    learnt, renamed = {i for i, number in drawn if not number}, []
+    for i, number in drawn:
+        task = pairs[i][0]
+        again = with_pseudonyms(task, number, [event.content for event in own[i].outcome.events]) if number else task
+        if again is task:
+            learnt.add(i)  # it has no names
+        else:
+            renamed += [(again, script) for script in oracle_scripts([again], cfg)[again.task_id]]
+    episodes = [own[i] for i in sorted(learnt)] + play(renamed)
     rows, losses = _supervised_rows(episodes), []
     plain, share = [], cfg.train.warmstart.rehearsal
     if share is None:
         share = 0.0 if is_tiny(cfg.model.name) else 0.2
     if engine is not None and share and rows:
         say(f"warm start: the model answers {len(_plain_requests())} plain requests, to rehearse its own answers")
-        plain = run_sync(_own_answers, engine, known, pool, chat, cfg)
+        plain = run_sync(_own_answers, engine, [pairs[i][0] for i in used], pool, chat, cfg)
     # each answer is repeated until they have their share
     rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
     every = max(1, cfg.train.warmstart.steps // 10)
