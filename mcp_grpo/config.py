@@ -563,11 +563,11 @@ def _hidden_size(
 ) -> int:  # 0: not known before the model is downloaded
     "Return the hidden size of a packaged model, or of a model in a folder."
     try:
-        return (
-            _HIDDEN_SIZE.get(name) or json.loads((Path(name).expanduser() / "config.json").read_text())["hidden_size"]
-        )
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0
+        saved = json.loads((Path(name).expanduser() / "config.json").read_text())
+        size = saved.get("hidden_size") or saved["text_config"]["hidden_size"]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        size = _HIDDEN_SIZE.get(name)
+    return size if isinstance(size, int) and size > 0 else 0
 
 
 def is_tiny(
@@ -580,8 +580,9 @@ def is_tiny(
 def _adapter_lr(
     name: str,  # name or folder of a model that is not tiny
 ) -> float:
-    """Return the usual learning rate of an adapter: a tenth of the rate that Tinker's cookbook advises for supervised
-    training of Llama models, 5e-4 * (2000 / hidden size) ** 0.781. A model of unknown size counts as one of 4,096."""
+    """Return the usual learning rate of an adapter: a tenth of the rate that Tinker's cookbook once advised for
+    supervised training of Llama models, 5e-4 * (2000 / hidden size) ** 0.781. A model of unknown size counts as one of
+    4,096."""
     return 5e-5 * (2000 / (_hidden_size(name) or 4096)) ** 0.781
 
 

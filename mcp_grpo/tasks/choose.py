@@ -21,7 +21,19 @@ _LENGTHS = {1: 0.36, 2: 0.34, 3: 0.18, 4: 0.08, 5: 0.04}  # calls -> share of th
 
 
 KINDS = dict(  # kind -> weight in the mix
-    field=7, fields=2, list=2, count=2, extreme=2, larger=1, same=0.4, whether=0.8, unknown=0.8, change=4, sum=2, each=2
+    field=7,
+    fields=2,
+    list=2,
+    count=2,
+    extreme=2,
+    larger=1,
+    more=0.5,
+    same=0.4,
+    whether=0.8,
+    unknown=0.8,
+    change=4,
+    sum=2,
+    each=2,
 )
 _CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
 _TRIES = 5  # questions per tool, and per pair of tools, that are tried until one of them becomes a task

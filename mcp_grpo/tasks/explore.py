@@ -69,7 +69,7 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 # %% ../../nbs/05_tasks/07_explore.ipynb #1ccdb803
-_DERIVED = ("count", "sum", "whether", "same")  # kinds whose answer no result holds
+_DERIVED = ("count", "sum", "whether", "same", "more")  # kinds whose answer no result holds
 
 
 _MAX_OFFERED = 12  # tools per task; if a server has more, a task offers the needed ones and a sample of the others
@@ -274,7 +274,7 @@ class Prover:
         kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
             shown = _names_and_numbers(" ".join([task.question, *map(readable, contents[:i]), "" if i else calls]))
-            invented = _names_and_numbers(re.sub(r"\(\d+(?:\.\d+)?\)|\bno\. \d+", "", thought)) - shown
+            invented = _names_and_numbers(re.sub(r"\(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\)|\bno\. \d+", "", thought)) - shown
             secret = any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", thought) for value in self.secret)
             kept.append("" if invented or secret or re.search(r"[\n\r<>]", thought) else thought)
         return kept if any(kept) else []

@@ -13,7 +13,7 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,7 @@ class Group:
     earlier: tuple[dict, ...] = dataclasses.field(default=(), hash=False)
     plain: bool = False  # whether the list is named by the call's arguments, as in "in /workdir/minutes"
     roundabout: bool = False  # whether such a thing was passed on the way here: the tickets of the customer of a ticket
+    beside: bool = False  # whether it belongs to another thing than the named one: the shifts of a ticket's agent
     notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)  # as in a phrase
     meaning: str = ""  # as in a phrase: tickets of customer Bo Kral
 
@@ -302,19 +303,19 @@ def meaning_of(what: str, of: Phrase) -> str:
     return f"{what} {of.meaning}" if of.plain else f"{what} of {of.meaning}"
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], word: str = "and") -> str:
     "Join names: T11, T12 and T13."
     *others, last = names
-    return ", ".join(others) + " and " + last if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
-def naming_field(thing: Thing, records: Iterable[dict]) -> Field | None:
+def naming_field(thing: Thing, records: Sequence[dict]) -> Field | None:
     "Return the field by which a question names the items of a list: an id if it is a code such as T12, else a name."
     for field in sorted(thing.fields, key=lambda field: field.kind):
         if field.kind not in ("id", "name") or field.refers:
             continue
-        coded = (re.search(r"[A-Za-z]\d", str(record.get(field.path, ""))) for record in records)
-        if field.kind == "name" or all(coded):
+        coded = (re.search(r"[A-Za-z]-?\d", str(record.get(field.path, ""))) for record in records)
+        if all(field.path in record for record in records) and (field.kind == "name" or all(coded)):
             return field
     return None
 
@@ -353,10 +354,15 @@ def _best_so_far(values: list, best: Callable) -> list[str]:
     return [f"{value} (best so far)" if better else str(value) for value, better in zip(values, firsts)]
 
 
+def _sum(values: Iterable) -> int | float:
+    "Add numbers; a sum of decimal fractions is rounded to 12 digits."
+    total = sum(values)
+    return total if isinstance(total, int) else float(f"{total:.12g}")
+
+
 def _running_total(values: list) -> list[str]:
     "Return each value as text, from the second on with the sum so far."
-    totals = [round(total, 6) for total in itertools.accumulate(values)]
-    return [str(values[0]), *(f"{value} ({total})" for value, total in zip(values[1:], totals[1:]))]
+    return [f"{value} ({_sum(values[: i + 1])})" if i else str(value) for i, value in enumerate(values)]
 
 
 def _with_figures(of: Phrase, steps: Iterable[Step], names: Iterable[str], texts: Iterable[str]) -> Phrase:
@@ -365,15 +371,32 @@ def _with_figures(of: Phrase, steps: Iterable[Step], names: Iterable[str], texts
     return replace(of, notes=all_notes(of.notes, *figures))
 
 
-_NOT_ADDED = frozenset(
-    """year age rating score rank level version temperature rate share percent percentage average mean latitude
-    longitude position floor hour day month""".split()
+_CODES = frozenset(  # numbers that nobody compares
+    """year extension phone fax room number code zip postcode version latitude longitude lat lng lon index page line
+    port order priority epoch timestamp uptime inode""".split()
+)
+_NOT_ADDED = frozenset(  # numbers whose sum means nothing
+    """age rating score rank level grade temperature temp rate ratio share percent percentage average avg mean median
+    min max minimum maximum position floor hour day month date time due start end speed height depth""".split()
 )
 
 
-def _can_be_added(field: Field) -> bool:
-    "Return whether the sum of a field's values means something: minutes and prices, but not years and ratings."
-    return not _NOT_ADDED & set(field.label.split())
+def can_be_compared(field: Field, values: Iterable) -> bool:
+    "Return whether people call one of these values larger: minutes and ratings, but not phone extensions and years."
+    if field.kind == "number":
+        values = list(values)
+        if not all(type(value) in (int, float) for value in values):
+            return False
+        years = all(isinstance(value, int) and 1500 <= value <= 2100 for value in values)
+        if years and not field.label.endswith("s"):
+            return False  # published: 1865
+    words = {form for word in field.label.split() for form in (word, one_of(word))}
+    return field.kind in ("number", "date") and not _CODES & words
+
+
+def can_be_added(field: Field) -> bool:
+    "Return whether the sum of a number means something: minutes and prices, but not ratings."
+    return not _NOT_ADDED & {form for word in field.label.split() for form in (word, one_of(word))}
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
 def step_of(server: str, tool: str, params: dict) -> Step:
@@ -572,7 +595,7 @@ class Phrases:
                 )
         passed = {self.calls[step].id for step in of.steps}
         for field, reader, step in self.followed(of):
-            if reader.items is None or reader.tool in {step.tool for step in of.steps}:
+            if reader.items is None or reader.tool in {step.tool for step in of.steps} or not self.calls[step].whole:
                 continue
             owner, whose = of.texts, of.meaning
             if field.refers in self.nouns:
@@ -586,6 +609,7 @@ class Phrases:
                 of.stated,
                 owner,
                 (*of.earlier, of.record),
+                beside=bool(field.refers),
                 roundabout=any(other.gives == reader.gives and other.id in passed for other in self.catalog.readers),
                 notes=noted(of, f"{field.label}: {of.record[field.path]}"),
                 meaning=f"{self.catalog.thing(reader.gives).plural} of {whose}",
@@ -1147,7 +1171,7 @@ _TOTAL = (
     "Can you add up the {fs} of {xs} for me?",
     "Please work out the total {f} of {xs}.",
     "The {fs} of {xs}, all added up?",
-    "Taken together, what is the {f} of {xs}?",
+    "Taken together, what do the {fs} of {xs} come to?",
     "Could you sum up the {fs} of {xs}?",
     "I'd like to know the {fs} of {xs} in total.",
 )
@@ -1156,13 +1180,13 @@ _TOTAL = (
 _HOW_MANY_TOGETHER = (  # for what is counted, such as minutes
     "How many {f} do {xs} have together?",
     "{xs} together, how many {f} is that?",
-    "How many {f} is that for {xs} in all?",
+    "What do {xs} come to in {f}?",
     "Tell me how many {f} {xs} come to.",
     "In all, how many {f} are there for {xs}?",
     "How many {f} in total for {xs}?",
     "Can you tell me how many {f} {xs} have in all?",
     "I need to know how many {f} {xs} come to together.",
-    "How many {f} does one get for {xs} altogether?",
+    "{xs}: how many {f} altogether?",
     "Please check how many {f} {xs} have between them.",
 )
 
@@ -1294,6 +1318,22 @@ _MOST_OF = (  # {m} {f}: the most minutes, the highest price
 )
 
 
+_WINNER = (  # {q} is what makes one of them the winner: has more minutes, is the longest
+    "Which {q}, {ors}?",
+    "{ors}: which {q}?",
+    "Of {xs}, which one {q}?",
+    "Which of {xs} {q}?",
+    "Which one {q}, {ors}?",
+    "Tell me which of {xs} {q}.",
+    "Do you know which of {xs} {q}?",
+    "Can you check which of {xs} {q}?",
+    "Please look up which {q}, {ors}.",
+    "{xs}: which one {q}?",
+    "I'd like to know which of {xs} {q}.",
+    "Compare {xs}: which {q}?",
+)
+
+
 _SAME = (
     "Do {x} and {y} have the same {f}?",
     "Is the {f} of {x} the same as that of {y}?",
@@ -1306,6 +1346,43 @@ _SAME = (
     "Am I right that {x} and {y} have the same {f}?",
     "Is it true that {x} and {y} have the same {f}?",
 )
+
+
+_COMPARATIVES = {
+    "longest": "longer",
+    "shortest": "shorter",
+    "largest": "larger",
+    "smallest": "smaller",
+    "dearest": "dearer",
+    "most expensive": "more expensive",
+    "cheapest": "cheaper",
+    "most": "more",
+    "fewest": "fewer",
+    "highest": "higher",
+    "lowest": "lower",
+}
+
+
+def _ways_to_win(
+    field: Field,  # a number or a date
+    two: bool,  # whether two things are compared, and not more
+) -> Iterator[tuple[Callable, str]]:  # max or min, and the words
+    "Yield what may make one of several things the winner: has more minutes, is the longest, was opened first."
+    if field.kind == "date":
+        what = field.label.removesuffix(" date")
+        for best, *words in ((max, "later", "last", "latest", "young"), (min, "earlier", "first", "earliest", "old")):
+            if _is_birth(field):
+                yield best, f"is {words[3]}er" if two else f"is the {words[3]}est"
+            elif what == "date" or what.endswith("ed"):
+                yield best, f"{'came' if what == 'date' else f'was {what}'} {words[0 if two else 1]}"
+            else:
+                yield best, f"has the {words[0 if two else 2]} {what} date"
+        return
+    for best, much, adjective in zip((max, min), most_of(field.label), _RANKS.get(field.label, ("", ""))):
+        rank, length = (_COMPARATIVES.get(word, "") if two else word for word in (much, adjective))
+        yield best, f"has {'' if two and much in ('most', 'fewest') else 'the '}{rank} {said_as(field)}"
+        if length:
+            yield best, f"is {'' if two else 'the '}{length}"
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #f94796b1
 _CLOCK = (  # it is {t} in {a}; {b} is one other place or several
@@ -1584,15 +1661,6 @@ def _is_file(thing: Thing) -> bool:
     return thing.noun.rpartition(" ")[2] in ("file", "document")
 
 
-def _stated_by_name(phrase: Phrase) -> bool:
-    "Return whether the one value that a question states names the thing itself, and not its owner."
-    if len(phrase.stated) != 1:
-        return False
-    reader, name = phrase.reader, phrase.stated[0].casefold()
-    own = reader.items is None and reader.key is not None and reader.key[1].thing == reader.gives
-    return own or name in (str(value).casefold() for value in phrase.record.values())
-
-
 def _normalized(value: Any) -> str:
     "Return a value's text without case, spaces and colons: two tools may write a date differently."
     return re.sub(r"[\s:]", "", str(value).casefold())
@@ -1760,6 +1828,16 @@ class Grammar:
                 continue  # the value is part of a stated value, such as the name in an email address
             found.append(field)
         return found
+
+    def is_named(self, phrase: Phrase) -> bool:
+        "Return whether the one value that a question states names the thing itself, and not its owner."
+        if len(phrase.stated) != 1:
+            return False
+        reader, name = phrase.reader, phrase.stated[0].casefold()
+        if len(phrase.steps) == 1 and reader.items is None and reader.key is not None:
+            return reader.key[1].thing == reader.gives
+        own = [field for field in self.catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
+        return name in (str(phrase.record.get(field.path)).casefold() for field in own if not field.refers)
 
     def numbers(self, phrase: Phrase) -> list[Field]:
         "Return the fields whose ids people call numbers, such as a customer number, unless the values are known."
@@ -1997,13 +2075,16 @@ class Grammar:
             if field.kind == "date" and str(a)[:10] == str(b)[:10]:
                 continue  # a person would call neither of them later
             if (
-                field.kind in ("number", "date")
+                can_be_compared(field, (a, b))
                 and a != b
                 and type(a) is type(b)
                 and len(x.steps) == len(y.steps) == 1
-                and _stated_by_name(x)
-                and _stated_by_name(y)
+                and self.is_named(x)
+                and self.is_named(y)
             ):
+                if self.rng.random() < 0.5:
+                    yield self.winner([x, y], field)
+                    return
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
                 forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
@@ -2066,36 +2147,73 @@ class Grammar:
 
     def total(self, of: Phrase, values: list, field: Field, what: str, xs: str) -> Question:
         "Return a question for the sum of a field's values; `what` is its meaning, and `xs` names the things."
-        many, f = most_of(field.label)[0] == "most", said_as(field)
-        forms, parts = _TOTAL + _HOW_MANY_TOGETHER * many, dict(f=f, fs=f if many else plural(f), xs=xs)
-        return self.ask("sum", forms, of, [round(sum(values), 6)], field.path, meaning=f"sum of {what}", **parts)
+        f, counted = said_as(field), " " not in field.label and most_of(field.label)[0] == "most"
+        forms = [form for form in _TOTAL if "total" not in f or "total {f}" not in form]
+        forms += _HOW_MANY_TOGETHER if counted else ()
+        parts = dict(f=f, fs=plural(f) if f == field.label and " in " not in f and not counted else f, xs=xs)
+        return self.ask("sum", tuple(forms), of, [_sum(values)], field.path, meaning=f"sum of {what}", **parts)
+
+    def figures(self, phrases: list[Phrase]) -> Iterator[tuple[Field, list]]:
+        "Yield the fields of several things that hold a number for each of them, in a random order, with the numbers."
+        askable = [self.askable(phrase) for phrase in phrases]
+        common = [field for field in askable[0] if all(field in some for some in askable[1:])]
+        for field in self.rng.sample(common, len(common)):
+            values = [phrase.record[field.path] for phrase in phrases]
+            if field.kind == "number" and can_be_compared(field, values):
+                yield field, values
 
     def figures_of(self, phrases: list[Phrase]) -> Iterator[Question]:
         "Yield questions for the sum of a number of several things, and, of three, for the one that has the most."
         found, first = self.several(phrases), phrases[0]
-        if found is None or first.plain:
-            return
+        named = all(map(self.is_named, phrases))
+        if found is None or first.plain or not named and len(phrases) < len(found[0].steps):
+            return  # a person would not add up what takes so many words to name
         together, xs = found
-        askable = [self.askable(phrase) for phrase in phrases]
-        numbers = [
-            field for field in askable[0] if field.kind == "number" and all(field in some for some in askable[1:])
-        ]
-        for field in self.rng.sample(numbers, len(numbers)):
-            values, f = [phrase.record[field.path] for phrase in phrases], said_as(field)
-            if not all(type(value) in (int, float) for value in values):
-                continue
+        for field, values in self.figures(phrases):
+            three = named and len(phrases) > 2 and len(set(values)) == len(values)
             what = f"{field.label} of {', '.join(phrase.meaning for phrase in phrases)}"
-            if _can_be_added(field):
+            if can_be_added(field):
                 notes = (noted(x, f"{field.label}: {text}") for x, text in zip(phrases, _running_total(values)))
                 yield self.total(replace(together, notes=all_notes(*notes)), values, field, what, xs)
-            named = all(len(phrase.steps) == 1 and _stated_by_name(phrase) for phrase in phrases)
-            if len(phrases) > 2 and named and len(set(values)) == len(values):
+            if three and self.rng.random() < 0.5:
+                yield self.winner(phrases, field)
+            elif three:
                 best, m = self.rng.choice(list(zip((max, min), most_of(field.label))))
                 notes = (noted(x, f"{x.stated[0]}: {text}") for x, text in zip(phrases, _best_so_far(values, best)))
-                compared, parts = replace(together, notes=all_notes(*notes)), dict(m=m, f=f, xs=listed(together.stated))
+                compared = replace(together, notes=all_notes(*notes))
+                parts = dict(m=m, f=said_as(field), xs=listed(together.stated))
                 answer = [together.stated[values.index(best(values))], *values]
                 yield self.ask("larger", _MOST_OF, compared, answer, field.path, meaning=f"{m} {what}", **parts)
-            return
+            if three or can_be_added(field):
+                return
+
+    def winner(self, phrases: list[Phrase], field: Field) -> Question:
+        "Return a question for the one of several named things that has the largest or the smallest value of a field."
+        best, q = self.rng.choice(list(_ways_to_win(field, len(phrases) == 2)))
+        names, values = [x.stated[0] for x in phrases], [x.record[field.path] for x in phrases]
+        steps = tuple(step for phrase in phrases for step in phrase.steps)
+        texts = zip(phrases, names, _best_so_far(values, best))
+        notes = all_notes(*(noted(x, f"{name}: {text}") for x, name, text in texts))
+        stated, earlier = tuple(names), tuple(record for phrase in phrases for record in phrase.earlier)
+        of = Phrase((), steps, phrases[0].record, phrases[0].reader, stated, earlier, notes=notes)
+        answer, meaning = [names[values.index(best(values))]], f"which {q}: {listed(x.meaning for x in phrases)}"
+        parts = dict(q=q, xs=listed(names), ors=listed(names, "or"))
+        return self.ask("larger", _WINNER, of, answer, field.path, meaning=meaning, **parts)
+
+    def in_full(self, group: Group) -> Iterator[list[Phrase]]:
+        "Yield the items of a list as things that have a call of their own, if this is known of each of them."
+        found: dict[str, dict[int, Phrase]] = defaultdict(dict)  # tool -> which item -> the item in full
+        for i, item in enumerate(group.records):
+            for field, reader, step in self.phrases.followed(Phrase((), group.steps, item, group.reader)):
+                call, earlier = self.phrases.calls[step], (*group.earlier, *group.records)
+                records = records_of(reader, call)
+                if field.refers or reader.gives != group.reader.gives or reader.items is not None or not call.whole:
+                    continue
+                if len(records) == 1 and step not in group.steps:
+                    found[reader.id][i] = Phrase((), (step,), records[0], reader, group.stated, earlier)
+        for items in found.values():
+            if len({item.steps for item in items.values()}) == len(group.records):
+                yield [items[i] for i in range(len(group.records))]
 
     def of_items(self, group: Group, most: int) -> Iterator[Question]:
         """Yield questions about a number of a list's items that only the result of each item holds: the sum of it, and
@@ -2104,60 +2222,46 @@ class Grammar:
         names = naming_field(thing, group.records)
         if not (group.owner and names and 2 <= n <= most - len(group.steps)) or group.plain or group.reached_limit:
             return
-        in_full: dict[str, list[Step]] = defaultdict(list)
-        readers = {}
-        for record in group.records:
-            for field, reader, step in self.phrases.followed(Phrase((), group.steps, record, group.reader)):
-                whole = self.phrases.calls[step].whole and reader.items is None
-                if not field.refers and reader.gives == group.reader.gives and whole:
-                    in_full[reader.id].append(step)
-                    readers[reader.id] = reader
-        for id, steps in in_full.items():
-            reader = readers[id]
-            found = [records_of(reader, self.phrases.calls[step]) for step in steps]
-            if len({*steps} - {*group.steps}) != n or any(len(records) != 1 for records in found):
-                continue  # not all items are known in full, or one of them was passed on the way to the list
-            records = [record for [record] in found]
-            for field in self.catalog.thing(reader.gives).fields:
-                values = [record.get(field.path) for record in records]
-                if field.kind != "number" or any(field.path in record for record in group.records):
-                    continue  # the list itself tells it
-                if not all(type(value) in (int, float) for value in values):
-                    continue
+        words = {word for item in group.records for path in item for word in words_of(path)}
+        for items in self.in_full(group):
+            steps, codes = [item.steps[0] for item in items], [str(record[names.path]) for record in group.records]
+            listing = noted(group, matching_items(group, thing))
+            every, earlier = (*group.steps, *steps), items[0].earlier
+            all_of = Phrase((), every, items[-1].record, items[0].reader, group.stated, earlier, notes=listing)
+            told = {_normalized(value) for record in earlier for value in record.values()}
+            for field, values in self.figures(items):
                 g, what = self.rng.choice(group.texts), f"{field.label} of {group.meaning}"
-                every, earlier = (*group.steps, *steps), (*group.earlier, *group.records)
-                items, codes = (
-                    noted(group, matching_items(group, thing)),
-                    [str(item[names.path]) for item in group.records],
-                )
-                all_of = Phrase((), every, records[-1], reader, group.stated, earlier, notes=items)
-                if _can_be_added(field):
+                several = words & {"quantity", "qty", "units"}  # of one item
+                if can_be_added(field) and not several and _normalized(_sum(values)) not in told:
                     summed = _with_figures(all_of, steps, codes, _running_total(values))
                     yield self.total(summed, values, field, what, g)
                 if len(set(values)) < n:
                     continue
-                for best, m in zip((max, min), most_of(field.label)):
+                for best in (max, min):
                     winner = group.records[values.index(best(values))][names.path]
                     if str(winner) in group.stated:
                         continue  # the question would hold its answer
-                    is_, owner = f"has the {m} {said_as(field)}", self.rng.choice(group.owner)
-                    parts, meaning = dict(one=thing.noun, o=owner, g=g, is_=is_), f"which one has the {m} {what}"
+                    is_ = self.rng.choice([q for way, q in _ways_to_win(field, False) if way is best])
+                    parts = dict(one=thing.noun, o=self.rng.choice(group.owner), g=g, is_=is_)
                     compared = _with_figures(all_of, steps, codes, _best_so_far(values, best))
+                    meaning = f"which one {is_} of {group.meaning}"
                     yield self.ask("extreme", _EXTREME, compared, [winner], field.path, meaning=meaning, **parts)
 
     def of_two_groups(self, x: Group, y: Group) -> Iterator[Question]:
         "Yield a question that compares the lengths of two lists of one kind, each of a thing that is named."
         a, b = len(x.records), len(y.records)
-        if a == b or x.reached_limit or y.reached_limit or len(x.stated) != 1 or len(y.stated) != 1:
+        if a == b or x.reached_limit or y.reached_limit or len(x.stated) != 1 or len({*x.stated, *y.stated}) != 2:
             return
-        things = self.catalog.thing(x.reader.gives).plural
-        steps = tuple(dict.fromkeys(x.steps + y.steps))
-        thing = self.catalog.thing(x.reader.gives)
+        thing, steps = self.catalog.thing(x.reader.gives), tuple(dict.fromkeys(x.steps + y.steps))
         notes = all_notes(*(noted(group, matching_items(group, thing)) for group in (x, y)))
         both = Phrase((), steps, {}, x.reader, x.stated + y.stated, x.earlier + y.earlier, notes=notes)
-        parts = dict(f=things, x=x.stated[0], y=y.stated[0])
+        parts = dict(f=thing.plural, x=x.stated[0], y=y.stated[0])
         winner, meaning = parts["x" if a > b else "y"], f"which has more: {x.meaning} or {y.meaning}"
-        yield self.ask("larger", _MORE, both, [winner, a, b], None, meaning=meaning, **parts)
+        if self.rng.random() < 0.5:
+            ends = dict(q=f"has more {thing.plural}", xs=listed(both.stated), ors=listed(both.stated, "or"))
+            yield self.ask("more", _WINNER, both, [winner], None, meaning=meaning, **ends)
+        else:
+            yield self.ask("more", _MORE, both, [winner, a, b], None, meaning=meaning, **parts)
 
     def of_clocks(self, phrases: Iterable[Phrase]) -> Iterator[Question]:
         "Yield questions about the time of day in another place, and about the hours between two places."
@@ -2499,21 +2603,22 @@ class Grammar:
             for n in (2, 3):
                 for _ in range(each if len(chosen) >= 2 * n and len(chain) * n <= depth else 0):
                     several = self.rng.sample(chosen, n)
-                    if len({phrase.reader.id for phrase in several}) == 1:
+                    if len({(phrase.reader.id, phrase.reader.items) for phrase in several}) == 1:
                         yield from self.each_of(several)
                         yield from self.figures_of(several)
-            named: dict[str, list[Group]] = defaultdict(list)  # reader -> the lists of things that have a name
+            named: dict[tuple, list[Group]] = defaultdict(list)  # kind of list -> the lists of things that have a name
             for phrase in chosen if len(chain) < depth else ():
                 for group in self.phrases.groups(phrase):
                     yield from self.of_group(group)
                     yield from self.of_items(group, depth)
-                    if len(chain) == 1 and _stated_by_name(phrase) and not group.roundabout:
-                        named[group.reader.id].append(group)
+                    if len(chain) == 1 and self.is_named(phrase) and not group.roundabout and not group.beside:
+                        named[group.reader.id, group.reader.items].append(group)
             for groups in named.values():
                 for x, y in zip(groups[::2], groups[1::2]):
                     yield from self.of_two_groups(x, y)
         for group in self.phrases.lists():
             yield from self.of_group(group)
+            yield from self.of_items(group, depth)
         yield from self.makings()
         yield from self.acts()
         near = [

@@ -20,6 +20,7 @@ from ..config import Config, ConfigError, TrainConfig
 from ..env.judge import judge_sync, judged
 from ..env.reward import open_terms
 from ..errors import UserError
+from ..machine import trim_memory
 from ..model.parallel import World
 from ..model.policy import Policy
 from ..rollout.chat import Chat
@@ -249,6 +250,7 @@ class Trainer:
         with explain_oom("sampling"):
             groups = self.rollout(self.steps_done)
         run_sync(self.engine.release_memory)
+        trim_memory()
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(
@@ -295,6 +297,7 @@ class Trainer:
             # a gradient takes as much memory as the trained weights, and sampling does not need gradients
             if self.learner.optimizer:
                 self.learner.optimizer.zero_grad()
+            trim_memory()
             broke = False
         finally:  # a failed update may have changed the weights too
             try:

@@ -22,6 +22,7 @@ from ..client.pool import Pool, together
 from ..config import Config, ConfigError, TrainConfig, asset, find_path, is_tiny
 from ..errors import UserError
 from ..files import writing
+from ..machine import trim_memory
 from ..env.action import Action
 from ..env.episode import Outcome
 from ..env.judge import judge_sync, judged
@@ -238,6 +239,7 @@ def warm_up(
             total += loss.item()
         optimizer.update()
         optimizer.zero_grad()
+        trim_memory()
         yield total
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5cd12738
@@ -357,7 +359,12 @@ def warm_start(
     wanted = {task.task_id: task for task in tasks if cfg.train.family_weight.get(task.family, 1.0) > 0}
     scripts = recorded_scripts(cfg, list(wanted.values())) or oracle_scripts(list(wanted.values()), cfg)
     pairs = [(task, script) for task in wanted.values() for script in scripts.get(task.task_id, ())]
-    enough = cfg.train.warmstart.steps * cfg.train.tasks_per_step  # more demonstrations would not be used
+    share = cfg.train.warmstart.rehearsal
+    if share is None:
+        share = 0.0 if is_tiny(cfg.model.name) else 0.2
+    share = share if engine is not None else 0.0
+    # more demonstrations would not be used
+    enough = math.ceil(cfg.train.warmstart.steps * cfg.train.tasks_per_step * (1 - share))
     drawn = _draw(len(pairs), cfg.train.warmstart.pseudonyms, enough, cfg.seed)
 
     def play(shown: list[tuple[Task, list[Action]]]) -> list[Trajectory]:
@@ -368,7 +375,7 @@ def warm_start(
         return demonstrations(known, pool, chat, cfg.rollout.max_tokens, scripts, cfg.rollout.max_new_tokens)
 
     used = sorted({i for i, _ in drawn})
-    own = dict(zip(used, play([pairs[i] for i in used])))  # the others need the names in these results
+    own = dict(zip(used, play([pairs[i] for i in used]), strict=True))  # the others need the names in these results
     learnt, renamed = {i for i, number in drawn if not number}, []
     for i, number in drawn:
         task = pairs[i][0]
@@ -379,12 +386,11 @@ def warm_start(
             renamed += [(again, script) for script in oracle_scripts([again], cfg)[again.task_id]]
     episodes = [own[i] for i in sorted(learnt)] + play(renamed)
     rows, losses = _supervised_rows(episodes), []
-    plain, share = [], cfg.train.warmstart.rehearsal
-    if share is None:
-        share = 0.0 if is_tiny(cfg.model.name) else 0.2
-    if engine is not None and share and rows:
+    plain = []
+    if share and rows:
         say(f"warm start: the model answers {len(_plain_requests())} plain requests, to rehearse its own answers")
-        plain = run_sync(_own_answers, engine, [pairs[i][0] for i in used], pool, chat, cfg)
+        beside = list({pairs[i][0].task_id: pairs[i][0] for i in used}.values())
+        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg)
     # each answer is repeated until they have their share
     rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
     every = max(1, cfg.train.warmstart.steps // 10)
