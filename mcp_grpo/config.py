@@ -562,12 +562,14 @@ def _hidden_size(
     name: str,  # name or folder of a model
 ) -> int:  # 0: not known before the model is downloaded
     "Return the hidden size of a packaged model, or of a model in a folder."
+    if name in _HIDDEN_SIZE:
+        return _HIDDEN_SIZE[name]
     try:
         saved = json.loads((Path(name).expanduser() / "config.json").read_text())
         size = saved.get("hidden_size") or saved["text_config"]["hidden_size"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        size = _HIDDEN_SIZE.get(name)
-    return size if isinstance(size, int) and size > 0 else 0
+        return 0
+    return size if type(size) is int and size > 0 else 0
 
 
 def is_tiny(

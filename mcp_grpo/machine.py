@@ -36,5 +36,5 @@ def trim_memory(
 ) -> None:
     "Give free pages of this process back to the system; without effect where the C library is not glibc."
     if psutil.Process().memory_info().rss > least:
-        with suppress(AttributeError, OSError):
+        with suppress(AttributeError, OSError, TypeError):
             ctypes.CDLL(None).malloc_trim(0)

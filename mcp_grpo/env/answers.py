@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -380,18 +380,39 @@ def _names_a_value(question: str, values: tuple[str, ...]) -> bool:
     return any(kind == "value" for kind, _ in _read(question, [_wanted(value) for value in values]))
 
 
+@functools.lru_cache(maxsize=4096)
+def _plain_words(question: str, values: tuple[str, ...]) -> str:
+    """Return the words of a question that names a value which cannot name another candidate for it: those without a
+    capital or a digit, if the value itself has one."""
+    named = [value for value in values if _names_a_value(question, (value,))]
+    if not all(value in question and re.search(r"[A-Z0-9]", value) for value in named):
+        return ""
+    return " ".join(word for word in question.split() if word == word.lower() and not re.search(r"\d", word))
+
+
+def _candidates(steps: list[dict], values: list) -> set[str]:
+    "Return what is passed to the same argument of a tool as a wanted value: if the answer is T3, the other tickets."
+    passed: dict[tuple, set[str]] = defaultdict(set)
+    for step in steps:
+        for name, value in step["params"].items():
+            if isinstance(value, str):
+                passed[step["server"], step["tool"], name].add(value)
+    return set().union(*(found for found in passed.values() if found & set(map(str, values))))
+
+
 def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
     "Return the words, numbers and dates that an answer to a task may contain besides the expected values."
     words = (*task.success.get("words", ["$"]), *("$" for value in values if "$" in str(value)))
     if _names_a_value(task.question, tuple(map(str, values))):
-        return _context((), words)
+        return _context((_plain_words(task.question, tuple(map(str, values))),), words)
     looked_up = [
-        step["params"]
+        step
         for step in task.tool_sequence
         if not task.changes_state(step["server"], step["tool"]) and "shows" not in step
     ]
-    texts = (leaf for leaf in leaves(looked_up) if isinstance(leaf, str))
-    return _context((task.question, *texts), words, names)
+    candidates = _candidates(looked_up, values)
+    texts = (leaf for step in looked_up for leaf in leaves(step["params"]) if isinstance(leaf, str))
+    return _context((task.question, *(text for text in texts if text not in candidates)), words, names)
 
 
 def gives(

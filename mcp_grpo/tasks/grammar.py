@@ -355,7 +355,7 @@ def _best_so_far(values: list, best: Callable) -> list[str]:
 
 
 def _sum(values: Iterable) -> int | float:
-    "Add numbers; a sum of decimal fractions is rounded to 12 digits."
+    "Add numbers; a sum of decimal fractions is rounded to 12 significant digits."
     total = sum(values)
     return total if isinstance(total, int) else float(f"{total:.12g}")
 
@@ -371,32 +371,33 @@ def _with_figures(of: Phrase, steps: Iterable[Step], names: Iterable[str], texts
     return replace(of, notes=all_notes(of.notes, *figures))
 
 
-_CODES = frozenset(  # numbers that nobody compares
+_CODES = frozenset(  # words for numbers that nobody compares
     """year extension phone fax room number code zip postcode version latitude longitude lat lng lon index page line
     port order priority epoch timestamp uptime inode""".split()
 )
-_NOT_ADDED = frozenset(  # numbers whose sum means nothing
+_NOT_ADDED = frozenset(  # words for numbers whose sum means nothing
     """age rating score rank level grade temperature temp rate ratio share percent percentage average avg mean median
-    min max minimum maximum position floor hour day month date time due start end speed height depth""".split()
+    min max minimum maximum position floor speed height depth hour day month""".split()
 )
+_TIMES = frozenset("date time due start end on at".split())  # the last word of a date that is written as a number
+_QUANTITIES = frozenset("price cost amount total salary fee budget population weight size value area distance".split())
 
 
-def can_be_compared(field: Field, values: Iterable) -> bool:
+def can_be_compared(field: Field, values: Sequence) -> bool:
     "Return whether people call one of these values larger: minutes and ratings, but not phone extensions and years."
+    words = field.label.split()
     if field.kind == "number":
-        values = list(values)
-        if not all(type(value) in (int, float) for value in values):
+        if not all(type(value) in (int, float) for value in values) or words[-1] in _TIMES:
             return False
         years = all(isinstance(value, int) and 1500 <= value <= 2100 for value in values)
-        if years and not field.label.endswith("s"):
+        if years and not words[-1].endswith("s") and not _QUANTITIES & set(words):
             return False  # published: 1865
-    words = {form for word in field.label.split() for form in (word, one_of(word))}
-    return field.kind in ("number", "date") and not _CODES & words
+    return field.kind in ("number", "date") and not _CODES & set(words)
 
 
 def can_be_added(field: Field) -> bool:
     "Return whether the sum of a number means something: minutes and prices, but not ratings."
-    return not _NOT_ADDED & {form for word in field.label.split() for form in (word, one_of(word))}
+    return not _NOT_ADDED & set(field.label.split())
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #110d1e46
 def step_of(server: str, tool: str, params: dict) -> Step:
@@ -1162,32 +1163,35 @@ _EACH = (
 _EACH_PLAIN = tuple(form.replace("of {xs}", "{xs}") for form in _EACH)
 
 
-_TOTAL = (
-    "What is the total {f} of {xs}?",
+_TOTAL = (  # {t} is the total price, or the total number of minutes
+    "What is {t} of {xs}?",
     "What do the {fs} of {xs} add up to?",
     "Add up the {fs} of {xs}.",
-    "Tell me the total {f} of {xs}.",
+    "Tell me {t} of {xs}.",
     "I need the sum of the {fs} of {xs}.",
     "Can you add up the {fs} of {xs} for me?",
-    "Please work out the total {f} of {xs}.",
+    "Please work out {t} of {xs}.",
     "The {fs} of {xs}, all added up?",
     "Taken together, what do the {fs} of {xs} come to?",
-    "Could you sum up the {fs} of {xs}?",
-    "I'd like to know the {fs} of {xs} in total.",
+    "Could you find {t} of {xs}?",
+    "I'd like to know {t} of {xs}.",
+    "What is {t} for {xs} together?",
+    "Can you tell me {t} of {xs}?",
+    "Do you know {t} of {xs}?",
 )
 
 
 _HOW_MANY_TOGETHER = (  # for what is counted, such as minutes
     "How many {f} do {xs} have together?",
     "{xs} together, how many {f} is that?",
-    "What do {xs} come to in {f}?",
-    "Tell me how many {f} {xs} come to.",
-    "In all, how many {f} are there for {xs}?",
+    "How many {f} in all for {xs}?",
+    "Tell me how many {f} {xs} have in all.",
     "How many {f} in total for {xs}?",
     "Can you tell me how many {f} {xs} have in all?",
-    "I need to know how many {f} {xs} come to together.",
+    "I need to know how many {f} {xs} have together.",
     "{xs}: how many {f} altogether?",
     "Please check how many {f} {xs} have between them.",
+    "How many {f} is it for {xs}, all told?",
 )
 
 
@@ -1366,23 +1370,29 @@ _COMPARATIVES = {
 def _ways_to_win(
     field: Field,  # a number or a date
     two: bool,  # whether two things are compared, and not more
-) -> Iterator[tuple[Callable, str]]:  # max or min, and the words
-    "Yield what may make one of several things the winner: has more minutes, is the longest, was opened first."
+) -> Iterator[tuple[Callable, str, str]]:  # max or min, the words, and the words that do not depend on the wording
+    "Yield what may make one of several things the winner: has more minutes, is the dearest, was opened first."
+    what = said_as(field).removesuffix(" date")
     if field.kind == "date":
-        what = field.label.removesuffix(" date")
-        for best, *words in ((max, "later", "last", "latest", "young"), (min, "earlier", "first", "earliest", "old")):
+        ends = (max, "later", "last", "latest", "young"), (min, "earlier", "first", "earliest", "old")
+        for best, one, last, latest, young in ends:
             if _is_birth(field):
-                yield best, f"is {words[3]}er" if two else f"is the {words[3]}est"
-            elif what == "date" or what.endswith("ed"):
-                yield best, f"{'came' if what == 'date' else f'was {what}'} {words[0 if two else 1]}"
+                words = f"is {young}er" if two else f"is the {young}est"
+            elif what == "date":
+                words = f"came {one if two else last}"
+            elif re.fullmatch("[a-z]+ed", what) and what not in ("joined", "died", "expired"):
+                words = f"was {what} {one if two else last}"
             else:
-                yield best, f"has the {words[0 if two else 2]} {what} date"
+                words = f"has the {one if two else latest} {what}{'' if what.endswith('time') else ' date'}"
+            yield best, words, f"the {latest} {field.label}"
         return
-    for best, much, adjective in zip((max, min), most_of(field.label), _RANKS.get(field.label, ("", ""))):
+    adjectives = ("", "") if field.label == "minutes" else _RANKS.get(field.label, ("", ""))  # the longest ticket?
+    for best, much, adjective in zip((max, min), most_of(field.label), adjectives):
         rank, length = (_COMPARATIVES.get(word, "") if two else word for word in (much, adjective))
-        yield best, f"has {'' if two and much in ('most', 'fewest') else 'the '}{rank} {said_as(field)}"
+        meaning = f"the {much} {field.label}"
+        yield best, f"has {'' if two and much in ('most', 'fewest') else 'the '}{rank} {what}", meaning
         if length:
-            yield best, f"is {'' if two else 'the '}{length}"
+            yield best, f"is {'' if two else 'the '}{length}", meaning
 
 # %% ../../nbs/05_tasks/03_grammar.ipynb #f94796b1
 _CLOCK = (  # it is {t} in {a}; {b} is one other place or several
@@ -1839,6 +1849,10 @@ class Grammar:
         own = [field for field in self.catalog.thing(reader.gives).fields if field.kind in ("id", "name")]
         return name in (str(phrase.record.get(field.path)).casefold() for field in own if not field.refers)
 
+    def short_name(self, phrase: Phrase) -> str:
+        "Return the stated name of a thing; where this is a bare number, with its kind: film 12."
+        return phrase.texts[0] if phrase.stated[0].isdigit() else phrase.stated[0]
+
     def numbers(self, phrase: Phrase) -> list[Field]:
         "Return the fields whose ids people call numbers, such as a customer number, unless the values are known."
         shown = {str(value) for record in phrase.earlier for value in record.values()} | set(phrase.stated)
@@ -1995,7 +2009,7 @@ class Grammar:
             if names and 2 <= len(chosen) <= 5:
                 values = [record[names.path] for record in chosen]
                 yield self.ask("list", which, group, values, field.path, note, meaning, **told)
-        if names and 2 <= n <= 6 and all(names.path in record for record in group.records):
+        if names and 2 <= n <= 6:
             values = [record[names.path] for record in group.records]
             yield self.ask("list", which, group, values, None, meaning=group.meaning, **parts)
         if names and 2 <= n <= 20:
@@ -2088,10 +2102,11 @@ class Grammar:
                 winner = x.stated[0] if a > b else y.stated[0]
                 later = _LATER_OF_TWO if field.label == "date" else _LATER
                 forms = later if field.kind == "date" else _MORE if field.label.endswith("s") else _LARGER
-                if '"' not in first + second:  # not named by their headings
-                    first, second = x.stated[0], y.stated[0]
+                first, second = self.short_name(x), self.short_name(y)
                 f, note = field.label.removesuffix(" date"), f"{first}: {a}, {second}: {b}"
-                meaning, parts = f"larger {field.label} of {x.meaning} and {y.meaning}", dict(f=f, x=first, y=second)
+                much = "latest" if field.kind == "date" else most_of(field.label)[0]
+                meaning = f"which has the {much} {field.label} of {x.meaning}, {y.meaning}"
+                parts = dict(f=f, x=first, y=second)
                 yield self.ask("larger", forms, both, [winner, a, b], field.path, note, meaning, **parts)
                 return
             if field.kind in ("category", "place", "person") and not field.refers:
@@ -2129,7 +2144,7 @@ class Grammar:
         yield self.ask("each", forms, together, values, field.path, meaning=meaning, f=f, fs=plural(f), xs=xs)
 
     def several(self, phrases: list[Phrase]) -> tuple[Phrase, str] | None:
-        "Return several things as one phrase, and their names; None if some are the same, or one call returns all."
+        "Return several things as one phrase, and their names; None if some are the same, or share a call."
         first, steps = phrases[0], tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
         if any(x.record == y.record for x, y in itertools.combinations(phrases, 2)):
             return None  # one thing, named in two ways
@@ -2147,10 +2162,12 @@ class Grammar:
 
     def total(self, of: Phrase, values: list, field: Field, what: str, xs: str) -> Question:
         "Return a question for the sum of a field's values; `what` is its meaning, and `xs` names the things."
-        f, counted = said_as(field), " " not in field.label and most_of(field.label)[0] == "most"
-        forms = [form for form in _TOTAL if "total" not in f or "total {f}" not in form]
-        forms += _HOW_MANY_TOGETHER if counted else ()
-        parts = dict(f=f, fs=plural(f) if f == field.label and " in " not in f and not counted else f, xs=xs)
+        f, alone = said_as(field), " " not in field.label and said_as(field) == field.label
+        counted = alone and most_of(f)[0] == "most"
+        many = counted or alone and not f.endswith("ed")  # whether there is a plural
+        forms = [form for form in _TOTAL if "{fs}" not in form or many] + list(_HOW_MANY_TOGETHER) * counted
+        total = "the total" if f == "total" else f"the total number of {f}" if counted else f"the total {f}"
+        parts = dict(f=f, fs=plural(f) if many and not counted else f, t=re.sub("total total", "total", total), xs=xs)
         return self.ask("sum", tuple(forms), of, [_sum(values)], field.path, meaning=f"sum of {what}", **parts)
 
     def figures(self, phrases: list[Phrase]) -> Iterator[tuple[Field, list]]:
@@ -2163,41 +2180,42 @@ class Grammar:
                 yield field, values
 
     def figures_of(self, phrases: list[Phrase]) -> Iterator[Question]:
-        "Yield questions for the sum of a number of several things, and, of three, for the one that has the most."
+        "Yield questions for the sum of a number of several things, and, of three, for that with the most or least."
         found, first = self.several(phrases), phrases[0]
         named = all(map(self.is_named, phrases))
         if found is None or first.plain or not named and len(phrases) < len(found[0].steps):
             return  # a person would not add up what takes so many words to name
         together, xs = found
         for field, values in self.figures(phrases):
-            three = named and len(phrases) > 2 and len(set(values)) == len(values)
+            unequal = named and len(phrases) > 2 and len(set(values)) == len(values)
             what = f"{field.label} of {', '.join(phrase.meaning for phrase in phrases)}"
             if can_be_added(field):
                 notes = (noted(x, f"{field.label}: {text}") for x, text in zip(phrases, _running_total(values)))
                 yield self.total(replace(together, notes=all_notes(*notes)), values, field, what, xs)
-            if three and self.rng.random() < 0.5:
+            if unequal and self.rng.random() < 0.5:
                 yield self.winner(phrases, field)
-            elif three:
+            elif unequal:
                 best, m = self.rng.choice(list(zip((max, min), most_of(field.label))))
                 notes = (noted(x, f"{x.stated[0]}: {text}") for x, text in zip(phrases, _best_so_far(values, best)))
                 compared = replace(together, notes=all_notes(*notes))
-                parts = dict(m=m, f=said_as(field), xs=listed(together.stated))
-                answer = [together.stated[values.index(best(values))], *values]
-                yield self.ask("larger", _MOST_OF, compared, answer, field.path, meaning=f"{m} {what}", **parts)
-            if three or can_be_added(field):
+                parts = dict(m=m, f=said_as(field), xs=listed(map(self.short_name, phrases)))
+                answer, meaning = [together.stated[values.index(best(values))], *values], f"which has the {m} {what}"
+                yield self.ask("larger", _MOST_OF, compared, answer, field.path, meaning=meaning, **parts)
+            if unequal or can_be_added(field):
                 return
 
     def winner(self, phrases: list[Phrase], field: Field) -> Question:
         "Return a question for the one of several named things that has the largest or the smallest value of a field."
-        best, q = self.rng.choice(list(_ways_to_win(field, len(phrases) == 2)))
+        best, q, most = self.rng.choice(list(_ways_to_win(field, len(phrases) == 2)))
         names, values = [x.stated[0] for x in phrases], [x.record[field.path] for x in phrases]
-        steps = tuple(step for phrase in phrases for step in phrase.steps)
+        steps = tuple(dict.fromkeys(step for phrase in phrases for step in phrase.steps))
         texts = zip(phrases, names, _best_so_far(values, best))
         notes = all_notes(*(noted(x, f"{name}: {text}") for x, name, text in texts))
         stated, earlier = tuple(names), tuple(record for phrase in phrases for record in phrase.earlier)
         of = Phrase((), steps, phrases[0].record, phrases[0].reader, stated, earlier, notes=notes)
-        answer, meaning = [names[values.index(best(values))]], f"which {q}: {listed(x.meaning for x in phrases)}"
-        parts = dict(q=q, xs=listed(names), ors=listed(names, "or"))
+        answer, said = [names[values.index(best(values))]], [self.short_name(x) for x in phrases]
+        meaning = f"which has {most} of {', '.join(x.meaning for x in phrases)}"
+        parts = dict(q=q, xs=listed(said), ors=listed(said, "or"))
         return self.ask("larger", _WINNER, of, answer, field.path, meaning=meaning, **parts)
 
     def in_full(self, group: Group) -> Iterator[list[Phrase]]:
@@ -2217,22 +2235,22 @@ class Grammar:
 
     def of_items(self, group: Group, most: int) -> Iterator[Question]:
         """Yield questions about a number of a list's items that only the result of each item holds: the sum of it, and
-        the item that has the most. At most `most` calls."""
+        the items that have the most and the least. At most `most` calls."""
         thing, n = self.catalog.thing(group.reader.gives), len(group.records)
         names = naming_field(thing, group.records)
         if not (group.owner and names and 2 <= n <= most - len(group.steps)) or group.plain or group.reached_limit:
             return
-        words = {word for item in group.records for path in item for word in words_of(path)}
+        held = {word for item in group.records for path in item for word in words_of(path)}
+        several_of_one = held & {"quantity", "qty", "units"}
         for items in self.in_full(group):
             steps, codes = [item.steps[0] for item in items], [str(record[names.path]) for record in group.records]
-            listing = noted(group, matching_items(group, thing))
+            listing = noted(group, ", ".join(codes))
             every, earlier = (*group.steps, *steps), items[0].earlier
             all_of = Phrase((), every, items[-1].record, items[0].reader, group.stated, earlier, notes=listing)
             told = {_normalized(value) for record in earlier for value in record.values()}
             for field, values in self.figures(items):
                 g, what = self.rng.choice(group.texts), f"{field.label} of {group.meaning}"
-                several = words & {"quantity", "qty", "units"}  # of one item
-                if can_be_added(field) and not several and _normalized(_sum(values)) not in told:
+                if can_be_added(field) and not several_of_one and _normalized(_sum(values)) not in told:
                     summed = _with_figures(all_of, steps, codes, _running_total(values))
                     yield self.total(summed, values, field, what, g)
                 if len(set(values)) < n:
@@ -2241,22 +2259,26 @@ class Grammar:
                     winner = group.records[values.index(best(values))][names.path]
                     if str(winner) in group.stated:
                         continue  # the question would hold its answer
-                    is_ = self.rng.choice([q for way, q in _ways_to_win(field, False) if way is best])
+                    ways = [(q, most) for way, q, most in _ways_to_win(field, False) if way is best]
+                    is_, least = self.rng.choice(ways)
                     parts = dict(one=thing.noun, o=self.rng.choice(group.owner), g=g, is_=is_)
                     compared = _with_figures(all_of, steps, codes, _best_so_far(values, best))
-                    meaning = f"which one {is_} of {group.meaning}"
+                    meaning = f"which has {least} of {group.meaning}"
                     yield self.ask("extreme", _EXTREME, compared, [winner], field.path, meaning=meaning, **parts)
 
-    def of_two_groups(self, x: Group, y: Group) -> Iterator[Question]:
-        "Yield a question that compares the lengths of two lists of one kind, each of a thing that is named."
+    def of_two_groups(self, x: Group, y: Group, most: int) -> Iterator[Question]:
+        """Yield a question that compares the lengths of two lists of one kind, each of a thing that is named. At most
+        `most` calls."""
         a, b = len(x.records), len(y.records)
-        if a == b or x.reached_limit or y.reached_limit or len(x.stated) != 1 or len({*x.stated, *y.stated}) != 2:
-            return
         thing, steps = self.catalog.thing(x.reader.gives), tuple(dict.fromkeys(x.steps + y.steps))
+        if a == b or x.reached_limit or y.reached_limit or len(steps) > most:
+            return
+        if len(x.stated) != 1 or len({*x.stated, *y.stated}) != 2 or any(s.isdigit() for s in x.stated + y.stated):
+            return
         notes = all_notes(*(noted(group, matching_items(group, thing)) for group in (x, y)))
         both = Phrase((), steps, {}, x.reader, x.stated + y.stated, x.earlier + y.earlier, notes=notes)
         parts = dict(f=thing.plural, x=x.stated[0], y=y.stated[0])
-        winner, meaning = parts["x" if a > b else "y"], f"which has more: {x.meaning} or {y.meaning}"
+        winner, meaning = parts["x" if a > b else "y"], f"which has more {thing.plural}: {x.meaning} or {y.meaning}"
         if self.rng.random() < 0.5:
             ends = dict(q=f"has more {thing.plural}", xs=listed(both.stated), ors=listed(both.stated, "or"))
             yield self.ask("more", _WINNER, both, [winner], None, meaning=meaning, **ends)
@@ -2615,7 +2637,7 @@ class Grammar:
                         named[group.reader.id, group.reader.items].append(group)
             for groups in named.values():
                 for x, y in zip(groups[::2], groups[1::2]):
-                    yield from self.of_two_groups(x, y)
+                    yield from self.of_two_groups(x, y, depth)
         for group in self.phrases.lists():
             yield from self.of_group(group)
             yield from self.of_items(group, depth)

@@ -238,6 +238,11 @@ class Trainer:
             gc.unfreeze()
             self.save(due=False)
 
+    def trim(self) -> None:
+        "On a processor, give freed memory back to the system."
+        if str(getattr(self.policy, "device", "")) == "cpu":  # a policy on a Tinker server has no device
+            trim_memory()
+
     def publish(self) -> None:
         "Give the policy's weights to the engine."
         publish_to(self.engine, self.policy, self.chat, self.tasks)
@@ -250,7 +255,7 @@ class Trainer:
         with explain_oom("sampling"):
             groups = self.rollout(self.steps_done)
         run_sync(self.engine.release_memory)
-        trim_memory()
+        self.trim()
         return groups, time.perf_counter() - start, self.engine.stats().seconds - busy
 
     def rollout(
@@ -297,7 +302,7 @@ class Trainer:
             # a gradient takes as much memory as the trained weights, and sampling does not need gradients
             if self.learner.optimizer:
                 self.learner.optimizer.zero_grad()
-            trim_memory()
+            self.trim()
             broke = False
         finally:  # a failed update may have changed the weights too
             try:

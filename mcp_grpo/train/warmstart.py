@@ -239,7 +239,8 @@ def warm_up(
             total += loss.item()
         optimizer.update()
         optimizer.zero_grad()
-        trim_memory()
+        if policy.device.type == "cpu":
+            trim_memory()
         yield total
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5cd12738
@@ -368,11 +369,11 @@ def warm_start(
     drawn = _draw(len(pairs), cfg.train.warmstart.pseudonyms, enough, cfg.seed)
 
     def play(shown: list[tuple[Task, list[Action]]]) -> list[Trajectory]:
-        scripts = defaultdict(list)
+        turns = defaultdict(list)
         for task, script in shown:
-            scripts[task.task_id].append(script)
+            turns[task.task_id].append(script)
         known = list({task.task_id: task for task, _ in shown}.values())
-        return demonstrations(known, pool, chat, cfg.rollout.max_tokens, scripts, cfg.rollout.max_new_tokens)
+        return demonstrations(known, pool, chat, cfg.rollout.max_tokens, turns, cfg.rollout.max_new_tokens)
 
     used = sorted({i for i, _ in drawn})
     own = dict(zip(used, play([pairs[i] for i in used]), strict=True))  # the others need the names in these results
