@@ -959,6 +959,22 @@ _LIST = (
 )
 
 
+_WHICH_IS = (  # the only one of a list that has a value
+    "Which {one} of {o} is {v}?",
+    "Which of {g} is {v}?",
+    "{o}: which {one} is {v}?",
+    "Tell me which of {g} is {v}.",
+    "Can you find out which of {g} is {v}?",
+    "I need the {v} {one} of {o}. Which one is it?",
+    "Does {o} have any {v} {n}? Which?",
+    "Which is {o_s} {v} {one}?",
+    "Do you know which of {g} is {v}?",
+    "Please look up which of {g} is {v}.",
+    "Is any of {g} {v}, and which one?",
+    "Has {o} got a {one} that is {v}? Which one?",
+)
+
+
 _LIST_ALL = (
     "Which {n} are there?",
     "What {n} do we have?",
@@ -2006,12 +2022,16 @@ class Grammar:
             }
             note, meaning = matching_items(group, thing, field, value), f"{value} {group.meaning}"
             yield self.ask("count", how_many, group, [len(chosen)], field.path, note, f"number of {meaning}", **told)
-            if names and 2 <= len(chosen) <= 5:
-                values = [record[names.path] for record in chosen]
+            values = [record[names.path] for record in chosen] if names else []
+            if 2 <= len(values) <= 5:
                 yield self.ask("list", which, group, values, field.path, note, meaning, **told)
+            elif len(values) == 1 and owner and str(values[0]) not in group.stated:
+                only = parts | {"one": thing.noun, "v": value}
+                yield self.ask("list", _WHICH_IS, group, values, field.path, note, meaning, **only)
         if names and 2 <= n <= 6:
             values = [record[names.path] for record in group.records]
-            yield self.ask("list", which, group, values, None, meaning=group.meaning, **parts)
+            note = matching_items(group, thing)
+            yield self.ask("list", which, group, values, None, note, group.meaning, **parts)
         if names and 2 <= n <= 20:
             yield from self.extremes(group, thing, names, parts)
 
