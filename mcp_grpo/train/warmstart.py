@@ -10,10 +10,11 @@ import itertools
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
@@ -204,16 +205,18 @@ def _supervised_rows(
 
 def warm_up(
     policy: Policy,  # changed in place
-    rows: list[Row],  # to learn from
+    rows: list[Row],  # demonstrations, to learn from
     cfg: TrainConfig,  # warmstart, tasks_per_step, optimizer, batches
     seed: int = 0,  # of the order of the rows
-) -> Iterator[float]:  # loss of each step before its update, in nats per written token
-    "Train on the rows, and yield the loss of each step."
+    rehearsed: Sequence[Row] = (),  # the policy's own answers, mixed in
+) -> Iterator[float]:  # loss of each step's demonstrations before its update, in nats per written token
+    "Train on the rows, and yield the loss of each step's demonstrations."
     if not rows:
         raise UserError(
             "There is nothing to warm up with: no demonstration succeeded. `mcp-grpo check` shows why the oracle "
             "fails; recorded conversations may need other servers, or more tokens (rollout.max_tokens)."
         )
+    own, rows, shown = {id(row) for row in rehearsed}, [*rows, *rehearsed], 0.0
     steps, size = cfg.warmstart.steps, min(cfg.tasks_per_step, len(rows))
     warmup = min(max(cfg.lr_schedule.warmup, steps // 20), steps // 2)
     schedule = cfg.lr_schedule.model_copy(update={"warmup": warmup})
@@ -232,16 +235,18 @@ def warm_up(
             chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share
         )
         optimizer.set_rate(step)
-        total = 0.0
+        total, tokens = 0.0, 0
         for batch in batches:
-            loss = -(run.score(batch, policy.causal)[0] * batch.weight).sum()
-            optimizer.backward(loss, last=batch is batches[-1])
-            total += loss.item()
+            lost = -run.score(batch, policy.causal)[0]
+            optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
+            taught = torch.tensor([id(row) not in own for row in batch.rows], device=batch.row.device)[batch.row]
+            total, tokens = total + lost.detach()[taught].sum().item(), tokens + int(taught.sum())
         optimizer.update()
         optimizer.zero_grad()
         if policy.device.type == "cpu":
             trim_memory()
-        yield total
+        shown = total / tokens if tokens else shown  # a step may hold rehearsed answers only
+        yield shown
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5cd12738
 _WEIGHTS = "warmstart.safetensors"  # in the folder of a run: the trained weights after the warm start
@@ -395,7 +400,7 @@ def warm_start(
     # each answer is repeated until they have their share
     rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
     every = max(1, cfg.train.warmstart.steps // 10)
-    for loss in warm_up(policy, rows + rehearsed, cfg.train, cfg.seed):
+    for loss in warm_up(policy, rows, cfg.train, cfg.seed, rehearsed):
         if not math.isfinite(loss):
             raise UserError(
                 "The loss of the warm start is not finite: lower train.warmstart.lr, or set train.autocast to none."
