@@ -971,7 +971,7 @@ _WHICH_IS = (  # the only one of a list that has a value
     "Do you know which of {g} is {v}?",
     "Please look up which of {g} is {v}.",
     "Is any of {g} {v}, and which one?",
-    "Has {o} got a {one} that is {v}? Which one?",
+    "Has {o} got any {one} that is {v}? Which one?",
 )
 
 
