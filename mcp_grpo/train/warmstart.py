@@ -41,7 +41,7 @@ from .advantage import BY_EPISODE, Row
 from .batch import divide, micro_batches
 from .health import explain_oom
 from .learner import Pass
-from .loss import advantage_kind
+from .loss import KL, advantage_kind
 from .optim import open_optimizer
 from .trainer import choose_tasks
 
@@ -203,12 +203,21 @@ def _supervised_rows(
     return [row for row in rows if row.tokens]
 
 
+def _moved(
+    logp: torch.Tensor,  # [n] of tokens that the untrained policy sampled, under the policy
+    logp_sampled: torch.Tensor,  # [n] of the same tokens when they were sampled
+) -> torch.Tensor:  # [n] nats
+    """Estimate the KL divergence of the policy from the untrained one at each token. A token that has become more than
+    e^2 times as likely has no gradient: a few such tokens would outweigh all others."""
+    return KL["k3"]((logp - logp_sampled).clamp(-20, 2))
+
+
 def warm_up(
     policy: Policy,  # changed in place
     rows: list[Row],  # demonstrations, to learn from
     cfg: TrainConfig,  # warmstart, tasks_per_step, optimizer, batches
     seed: int = 0,  # of the order of the rows
-    rehearsed: Sequence[Row] = (),  # the policy's own answers, mixed in
+    rehearsed: Sequence[Row] = (),  # the policy's own answers before it is trained, mixed in
 ) -> Iterator[float]:  # loss of each step's demonstrations before its update, in nats per written token
     "Train on the rows, and yield the loss of each step's demonstrations."
     if not rows:
@@ -237,9 +246,10 @@ def warm_up(
         optimizer.set_rate(step)
         total, tokens = 0.0, 0
         for batch in batches:
-            lost = -run.score(batch, policy.causal)[0]
-            optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
+            logp = run.score(batch, policy.causal)[0]
             taught = torch.tensor([id(row) not in own for row in batch.rows], device=batch.row.device)[batch.row]
+            lost = torch.where(taught, -logp, _moved(logp, batch.logp_sampler))
+            optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
             total, tokens = total + lost.detach()[taught].sum().item(), tokens + int(taught.sum())
         optimizer.update()
         optimizer.zero_grad()
