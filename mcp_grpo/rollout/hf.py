@@ -39,6 +39,9 @@ def _sampling_mode(model):
             model.train()
 
 
+_FEW = 2**20  # logits that a CPU samples from at once: memory of more is fetched from the system at each token
+
+
 def sample(
     logits: torch.Tensor,  # [n, vocab] float32
     temperature: torch.Tensor,  # [n] float32, 0 for greedy
@@ -46,6 +49,9 @@ def sample(
     some_greedy: bool = True,  # whether any temperature may be 0; checking it on a GPU would wait for the GPU
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [n] tokens; [n] their logprobs
     "Draw one token per row by inverse sampling, with its logprob under the distribution that it was drawn from."
+    if logits.device.type == "cpu" and logits.numel() > _FEW and len(logits) > 1:
+        parts = (x.split(max(1, _FEW // logits.shape[1])) for x in (logits, temperature, uniforms))
+        return tuple(map(torch.cat, zip(*(sample(*part, some_greedy) for part in zip(*parts)))))
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
