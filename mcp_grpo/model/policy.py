@@ -147,27 +147,31 @@ class _NarrowProducts(torch.autograd.Function):
     def forward(ctx, x, weight, bias, a, b, scale):
         ctx.scale, ctx.dtypes = scale, (x.dtype, a.dtype, b.dtype)
         x, a, b = (each.to(weight.dtype) for each in (x, a, b))
-        flat = x.flatten(0, -2)  # [tokens, in]
+        flat = x.reshape(-1, x.shape[-1])
         inner = flat @ a.T  # [tokens, rank]
         ctx.save_for_backward(x, weight, a, b, inner)
-        return F.linear(flat, weight, bias).addmm_(inner, b.T, alpha=scale).view(*x.shape[:-1], -1)
+        out = x.new_empty(*x.shape[:-1], len(weight))  # no view of another tensor, so that it may be changed in place
+        rows = torch.mm(flat, weight.T, out=out.view(-1, len(weight))).addmm_(inner, b.T, alpha=scale)
+        if bias is not None:
+            rows += bias
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
         x, weight, a, b, inner = ctx.saved_tensors
-        flat, rows = x.flatten(0, -2), g.to(weight.dtype).flatten(0, -2)
-        g_inner, (of_x, of_a, of_b) = rows @ b, ctx.dtypes
+        flat, rows = x.reshape(-1, x.shape[-1]), g.to(weight.dtype).reshape(-1, len(weight))
+        g_inner, (x_dtype, a_dtype, b_dtype) = rows @ b, ctx.dtypes
         g_x = None
         if ctx.needs_input_grad[0]:
-            g_x = (rows @ weight).addmm_(g_inner, a, alpha=ctx.scale).view_as(x).to(of_x)
-        g_a, g_b = (g_inner.T @ flat).to(of_a), (rows.T @ inner).to(of_b)
+            g_x = (rows @ weight).addmm_(g_inner, a, alpha=ctx.scale).view_as(x).to(x_dtype)
+        g_a, g_b = (g_inner.T @ flat).to(a_dtype), (rows.T @ inner).to(b_dtype)
         return g_x, None, None, g_a.mul_(ctx.scale), g_b.mul_(ctx.scale), None
 
 
 @cache
 def _summed_linear() -> type[nn.Module]:
-    "Return peft's adapted linear layer, with fewer passes over the tokens where the result is as exact."
+    "Return peft's adapted linear layer, with fewer passes over the tokens."
     from peft.tuners.lora import Linear
 
     class SummedLinear(Linear):
@@ -177,13 +181,15 @@ def _summed_linear() -> type[nn.Module]:
             if not plain or len(names) != 1 or names[0] not in self.lora_A:
                 return super().forward(x, *args, **keywords)
             a, b = self.lora_A[names[0]].weight, self.lora_B[names[0]].weight
-            exact = x.dtype == weight.dtype == a.dtype and x.dtype in (torch.float32, torch.float64)
+            if hasattr(weight, "ds_id") or x.device.type == "meta":
+                return super().forward(x)
             scale, (outputs, inputs) = self.scaling[names[0]], weight.shape
-            cast = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else None
-            half = cast or (None if torch.is_grad_enabled() else x.dtype)
-            if half == weight.dtype and half.itemsize == 2 and not hasattr(weight, "ds_id"):
+            autocast = torch.is_autocast_enabled(x.device.type)
+            product_dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+            if product_dtype == weight.dtype and product_dtype in (torch.bfloat16, torch.float16):
                 return _NarrowProducts.apply(x, weight, bias, a, b, scale)
-            if not exact or cast or hasattr(weight, "ds_id"):
+            exact = x.dtype == weight.dtype == a.dtype and x.dtype in (torch.float32, torch.float64)
+            if not exact or autocast:
                 return super().forward(x)
             if x.numel() * (inputs + outputs) > inputs * weight.numel():  # the sum takes less work
                 return _Product.apply(x, weight, bias, a, b, scale)

@@ -39,7 +39,7 @@ def _sampling_mode(model):
             model.train()
 
 
-_FEW = 2**20  # logits that a CPU samples from at once: memory of more is fetched from the system at each token
+_LOGITS_AT_ONCE = 2**20  # on a CPU
 
 
 def sample(
@@ -49,9 +49,11 @@ def sample(
     some_greedy: bool = True,  # whether any temperature may be 0; checking it on a GPU would wait for the GPU
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [n] tokens; [n] their logprobs
     "Draw one token per row by inverse sampling, with its logprob under the distribution that it was drawn from."
-    if logits.device.type == "cpu" and logits.numel() > _FEW and len(logits) > 1:
-        parts = (x.split(max(1, _FEW // logits.shape[1])) for x in (logits, temperature, uniforms))
-        return tuple(map(torch.cat, zip(*(sample(*part, some_greedy) for part in zip(*parts)))))
+    if logits.device.type == "cpu" and logits.numel() > _LOGITS_AT_ONCE and len(logits) > 1:
+        rows = max(1, _LOGITS_AT_ONCE // logits.shape[1])
+        parts = zip(*(x.split(rows) for x in (logits, temperature, uniforms)))
+        tokens, logprobs = zip(*(sample(*part, some_greedy) for part in parts))
+        return torch.cat(tokens), torch.cat(logprobs)
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
@@ -267,7 +269,7 @@ class Scheduler:
         """Return the common prefixes among the decoding `slots` if reading them once is faster, else None: the one of
         all slots, or those of the groups, whichever leaves less to read."""
         table, kv, n = self.table, self.cache.kv, len(slots)
-        if n < 3 or kv.device.type != "cpu" or kv.dtype != torch.float32:  # else attention is one fused kernel
+        if n < 3 or kv.device.type != "cpu" or kv.dtype.itemsize == 2:  # else attention is one fused kernel
             return None
         length = int(np.minimum(table.group_prefix[slots], table.num_cached_tokens[slots]).min())
         names, first, member, sizes = np.unique(

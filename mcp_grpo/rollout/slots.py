@@ -105,7 +105,7 @@ def decode_attention(
     (n, heads, dim), kv = query.shape, keys.shape[1]
     k, v = keys[: feed.rows, :, : feed.length], values[: feed.rows, :, : feed.length]
     grouped = feed.by_slot(query.reshape(n, kv, heads // kv, dim))
-    if query.device.type == "cpu" and query.dtype == torch.float32:  # two products are faster than the fused kernel
+    if query.device.type == "cpu" and query.dtype.itemsize > 2:  # two products are faster than the fused kernel
         scores = torch.matmul(grouped * scale, k.transpose(2, 3)) + feed.decode_mask(window)
         out = torch.matmul(scores.softmax(-1).to(v.dtype), v)
     else:

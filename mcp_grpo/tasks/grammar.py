@@ -261,6 +261,65 @@ _NEWEST, _OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "firs
 _HEADINGS = ("message", "subject", "summary", "headline", "topic")  # texts by which people tell items apart
 
 
+_ARTICLES = frozenset("a an the my our your his her their this that".split())
+_ENDS = frozenset(  # words that end what a heading is about
+    """is are was were be been has have had do does did can cannot could will would shall should must may might never
+    not no always still only also and or but if as than that which who when while because so of on in at to from with
+    for by after before into onto over under without within about during between until since again twice once""".split()
+)
+_OPENERS = frozenset(  # first words after which a heading does not say at once what it is about
+    """please how what why where when who there need needs want wants request question help add adds fix fixes make
+    makes use uses remove removes update updates change changes create move rename merge revert allow drop replace set
+    get show test new old wrong bad missing unable""".split()
+)
+
+
+def topics(heading: str) -> list[str]:
+    """Return what a heading is about, in one or two words: its first words up to a verb or a preposition, and what
+    follows an article. `Printer does not connect to the office network`: printer, office network."""
+    words, found = re.findall(r"[\w'-]+", heading), []
+    for start in (0, *(i + 1 for i, word in enumerate(words) if word.lower() in _ARTICLES)):
+        phrase: list[str] = []
+        for word in words[start:]:
+            verb = not start and phrase and (re.search("[^s]s$", word) or word.endswith("ed"))
+            if verb or word.lower() in _ENDS | _ARTICLES:
+                break
+            phrase.append(word if re.search("[A-Z]", word[1:]) else word.lower())
+        opens = not start and phrase and (phrase[0] in _OPENERS or re.search("(?:ed|ing|ly)$", phrase[0]))
+        if phrase and not opens and not (start == 0 and len(phrase) in (len(words), *range(3, 99))):
+            found.append(" ".join(phrase[-2:]))
+    return [text for text in found if len(text) >= 3]
+
+
+def told_apart(headings: Iterable[str]) -> list[str]:  # one per heading; empty: nothing tells it apart
+    """Return a few words that tell each heading of a list from the others: what it is about, or a word of it in
+    quotation marks."""
+    headings = list(headings)
+    words = [{*re.findall(r"[\w'-]+", heading.lower())} for heading in headings]
+    found = []
+    for i, heading in enumerate(headings):
+        taken = set().union(*words[:i], *words[i + 1 :])
+        own = [text for text in topics(heading) if not taken & {*text.lower().split()}]
+        plain = words[i] - taken - _ENDS - _ARTICLES - _OPENERS
+        rest = sorted((len(word), word) for word in plain if word.isalpha() and len(word) >= 5)
+        found.append(min(own, key=lambda text: len(text.split())) if own else f'"{rest[-1][1]}"' if rest else "")
+    return found
+
+
+def _about(topic: str) -> str:
+    return f"that mentions {topic}" if topic.startswith('"') else f"about the {topic}"
+
+
+def _with_heading(of: Callable[[str], list[str]], topic: str, thing: Thing) -> list[str]:
+    "Return the names of an item by what its heading is about; `of` names it by an adjective."
+    texts = [f"{text} {_about(topic)}" for text in of("")]
+    if topic.startswith('"'):
+        return texts
+    if one_of(thing.noun.split()[-1]) in ("ticket", "issue", "case", "incident", "bug"):
+        texts += [text.removesuffix(f" {thing.noun}") + " problem" for text in of(topic) if text.endswith(thing.noun)]
+    return [*texts, *of(topic)]
+
+
 _RANKS = {  # label -> adjectives for the largest and the smallest value
     "price": ("dearest", "cheapest"),
     "cost": ("most expensive", "cheapest"),
@@ -715,12 +774,32 @@ class Phrases:
                     if times[value] == 1 and 2 <= len(value.split()) <= 12 and not re.search(r'[\n"]', value):
                         by = f'the {thing.noun} "{value}"', f'the {thing.noun} with the {field.label} "{value}"'
                         yield pick(f'"{value}"', by, record, value)
+            if field.label in _HEADINGS and group.owner:
+                for name, record, about in zip(_item_names(group, thing), records, told_apart(map(str, held))):
+                    if about:
+                        value = str(record[field.path])
+                        note, which = f"{name}: {value}", f"one {_about(about)}"
+                        yield pick(which, _with_heading(of, about, thing), record, value, note=note)
             if field.kind == "category" and group.owner:
                 for record in records:
                     value = str(record[field.path])
                     if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
                         note = matching_items(group, thing, field, value)
                         yield pick(f"{value.lower()} one", of(value.lower()), record, value, note=note)
+                for value in sorted(times):
+                    some = replace(group, records=tuple(r for r in records if str(r[field.path]) == value))
+                    if not 2 <= times[value] < len(records) or not re.fullmatch("[a-z]+", value):
+                        continue
+                    dated = next((other for other in thing.fields if other.kind == "date"), None)
+                    days = [record.get(dated.path) for record in some.records] if dated else []
+                    if not days or None in days or len(set(days)) < len(days) or _is_birth(dated):
+                        continue
+                    ends = ((max, _NEWEST), *(() if group.reached_limit else ((min, _OLDEST),)))
+                    for best, words in ends:
+                        texts = [text for word in words for text in of(f"{word} {value}")]
+                        found = some.records[days.index(best(days))]
+                        note = best_item(some, thing, dated, best)
+                        yield pick(f"{words[0]} {value} one", texts, found, value, note=note)
             if field.kind not in ("date", "number") or len(times) < len(records):
                 continue
             first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
@@ -972,6 +1051,22 @@ _WHICH_IS = (  # the only one of a list that has a value
     "Please look up which of {g} is {v}.",
     "Is any of {g} {v}, and which one?",
     "Has {o} got any {one} that is {v}? Which one?",
+)
+
+
+_WHICH_ABOUT = (  # {a}: is about the printer
+    "Which {one} of {o} {a}?",
+    "Which of {g} {a}?",
+    "{o}: which {one} {a}?",
+    "Tell me which of {g} {a}.",
+    "Do you know which of {g} {a}?",
+    "Can you find out which of {g} {a}?",
+    "One of {g} {a}. Which?",
+    "Please look up which of {g} {a}.",
+    "I need the {one} of {o} that {a}. Which one is it?",
+    "Among {g}, which one {a}?",
+    "There is a {one} of {o} that {a}: which is it?",
+    "I'm looking for the {one} of {o} that {a}. Which one is that?",
 )
 
 
@@ -2028,6 +2123,16 @@ class Grammar:
             elif len(values) == 1 and owner and str(values[0]) not in group.stated:
                 only = parts | {"one": thing.noun, "v": value}
                 yield self.ask("list", _WHICH_IS, group, values, field.path, note, meaning, **only)
+        for field in thing.fields if names and owner and 2 <= n <= 20 else ():
+            if field.label in _HEADINGS and all(field.path in record for record in group.records):
+                said = told_apart(str(record[field.path]) for record in group.records)
+                if found := [(about, record) for about, record in zip(said, group.records) if about]:
+                    about, record = self.rng.choice(found)
+                    value, meaning = record[names.path], f"one {_about(about)} of {group.meaning}"
+                    a = _about(about).removeprefix("that ") if about.startswith('"') else f"is {_about(about)}"
+                    note, only = f"{value}: {record[field.path]}", parts | {"one": thing.noun, "a": a}
+                    if str(value) not in group.stated:
+                        yield self.ask("list", _WHICH_ABOUT, group, [value], field.path, note, meaning, **only)
         if names and 2 <= n <= 6:
             values = [record[names.path] for record in group.records]
             note = matching_items(group, thing)

@@ -203,13 +203,13 @@ def _supervised_rows(
     return [row for row in rows if row.tokens]
 
 
-def _moved(
-    logp: torch.Tensor,  # [n] of tokens that the untrained policy sampled, under the policy
-    logp_sampled: torch.Tensor,  # [n] of the same tokens when they were sampled
+def _kl_from_start(
+    logp: torch.Tensor,  # [n] now, of tokens that were sampled before the warm start
+    logp_start: torch.Tensor,  # [n] of the same tokens when they were sampled
 ) -> torch.Tensor:  # [n] nats
-    """Estimate the KL divergence of the policy from the untrained one at each token. A token that has become more than
-    e^2 times as likely has no gradient: a few such tokens would outweigh all others."""
-    return KL["k3"]((logp - logp_sampled).clamp(-20, 2))
+    """Estimate KL(before the warm start || now) at each token. A token that has become more than e^2 times as likely
+    has no gradient: a few such tokens would outweigh all others."""
+    return KL["k3"]((logp - logp_start).clamp(max=2))
 
 
 def warm_up(
@@ -248,7 +248,7 @@ def warm_up(
         for batch in batches:
             logp = run.score(batch, policy.causal)[0]
             taught = torch.tensor([id(row) not in own for row in batch.rows], device=batch.row.device)[batch.row]
-            lost = torch.where(taught, -logp, _moved(logp, batch.logp_sampler))
+            lost = torch.where(taught, -logp, _kl_from_start(logp, batch.logp_sampler))
             optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
             total, tokens = total + lost.detach()[taught].sum().item(), tokens + int(taught.sum())
         optimizer.update()
