@@ -28,13 +28,10 @@ def main_memory() -> int:
     return min(limits)
 
 # %% ../nbs/00_core/06_machine.ipynb #7c1d0a37
-_KEPT = 2 * 2**30  # bytes that a process may take before its free memory is given back
-
-
 def trim_memory(
-    least: int = _KEPT,  # bytes; a process that takes less is left alone
+    least: int | None = None,  # bytes; a process that takes less is left alone; None: a third of the main memory
 ) -> None:
     "Give free pages of this process back to the system; without effect where the C library is not glibc."
-    if psutil.Process().memory_info().rss > least:
+    if psutil.Process().memory_info().rss > (main_memory() // 3 if least is None else least):
         with suppress(AttributeError, OSError, TypeError):
             ctypes.CDLL(None).malloc_trim(0)

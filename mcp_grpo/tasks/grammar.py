@@ -261,63 +261,117 @@ _NEWEST, _OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "firs
 _HEADINGS = ("message", "subject", "summary", "headline", "topic")  # texts by which people tell items apart
 
 
-_ARTICLES = frozenset("a an the my our your his her their this that".split())
+_ARTICLES = frozenset("a an the my our your his her their".split())
 _ENDS = frozenset(  # words that end what a heading is about
     """is are was were be been has have had do does did can cannot could will would shall should must may might never
     not no always still only also and or but if as than that which who when while because so of on in at to from with
     for by after before into onto over under without within about during between until since again twice once""".split()
 )
-_OPENERS = frozenset(  # first words after which a heading does not say at once what it is about
-    """please how what why where when who there need needs want wants request question help add adds fix fixes make
-    makes use uses remove removes update updates change changes create move rename merge revert allow drop replace set
-    get show test new old wrong bad missing unable""".split()
+_NO_TOPICS = frozenset(  # words that do not say what a heading is about, or that begin a request
+    """please how what why where there need needs want wants request question help add adds fix fixes make makes use
+    uses remove removes update updates change changes create move rename merge revert allow drop replace set get show
+    test bump install new old wrong bad missing unable some any all both many few several two three one other these
+    those this it its they them he she we i you me us someone somebody anyone everyone something anything everything
+    nothing lot kind sort thing way part problem issue error trouble failure fault bug access lack morning noon
+    afternoon evening night day today tomorrow yesterday week weekend month year time out la le les el los las un una
+    une der die das den dem ein eine het il lo""".split()
+)
+_HEAD_PREFIX = re.compile(
+    r"(?:re|fwd?|aw|feat|fix|docs|chore|refactor|tests?|style|perf|build|ci)(?:\(.*?\))?!?: ", re.I
 )
 
 
 def topics(heading: str) -> list[str]:
-    """Return what a heading is about, in one or two words: its first words up to a verb or a preposition, and what
-    follows an article. `Printer does not connect to the office network`: printer, office network."""
-    words, found = re.findall(r"[\w'-]+", heading), []
+    """Return what a heading is about, as phrases of one or two words that a few rules on English words find: its
+    beginning up to a verb or a preposition, and what follows an article. `Printer does not reach the office network`:
+    printer, office network."""
+    words, found = re.findall(r"\w[\w'-]*", _HEAD_PREFIX.sub("", heading)), []
     for start in (0, *(i + 1 for i, word in enumerate(words) if word.lower() in _ARTICLES)):
-        phrase: list[str] = []
-        for word in words[start:]:
-            verb = not start and phrase and (re.search("[^s]s$", word) or word.endswith("ed"))
-            if verb or word.lower() in _ENDS | _ARTICLES:
-                break
-            phrase.append(word if re.search("[A-Z]", word[1:]) else word.lower())
-        opens = not start and phrase and (phrase[0] in _OPENERS or re.search("(?:ed|ing|ly)$", phrase[0]))
-        if phrase and not opens and not (start == 0 and len(phrase) in (len(words), *range(3, 99))):
-            found.append(" ".join(phrase[-2:]))
+        ends = (
+            i
+            for i, word in enumerate(words[start:], start)
+            if word.lower() in _ENDS | _ARTICLES or i > start and re.search("[^s]s$|ed$|ing$", word)
+        )
+        end = next(ends, len(words))
+        command = not start and (end == len(words) or words[end].lower() in _ARTICLES)  # Cancel the account
+        phrase = [word if re.search("[A-Z]", word[1:]) else word.lower() for word in words[start:end]]
+        if command or not 1 <= len(phrase) <= 2 or not start and re.search("(?:ed|ing|ly)$", phrase[0]):
+            continue
+        if not {one_of(word) for word in phrase} & _NO_TOPICS and not any(re.search(r"\d", word) for word in phrase):
+            found.append(" ".join(phrase))
     return [text for text in found if len(text) >= 3]
 
 
-def told_apart(headings: Iterable[str]) -> list[str]:  # one per heading; empty: nothing tells it apart
-    """Return a few words that tell each heading of a list from the others: what it is about, or a word of it in
-    quotation marks."""
-    headings = list(headings)
-    words = [{*re.findall(r"[\w'-]+", heading.lower())} for heading in headings]
-    found = []
+def _fits(word: str, text: str) -> bool:
+    "Return whether a text holds a word, or one that begins alike: flickers and flickering."
+    stem = word.lower()[: max(4, len(word) - 3)]
+    return any(other.startswith(stem) for other in re.findall(r"\w+", text.lower()))
+
+
+def told_apart(
+    headings: Sequence[str],
+    texts: Sequence[str] = (),  # per heading: all texts of its item; empty: the headings
+    known: str = "",  # what a question says anyway: the owner's name, and what the items are
+) -> list[str]:  # one per heading; empty: nothing tells it apart
+    """Return a few words that tell each heading of a list from the other items: what it is about, or in quotation marks
+    its longest word that no other item has."""
+    texts, found = texts or headings, []
     for i, heading in enumerate(headings):
-        taken = set().union(*words[:i], *words[i + 1 :])
-        own = [text for text in topics(heading) if not taken & {*text.lower().split()}]
-        plain = words[i] - taken - _ENDS - _ARTICLES - _OPENERS
-        rest = sorted((len(word), word) for word in plain if word.isalpha() and len(word) >= 5)
+        others = " ".join([*texts[:i], *texts[i + 1 :], known])
+        own = [text for text in topics(heading) if not any(_fits(word, others) for word in text.split())]
+        plain = {*re.findall(r"[a-z]{5,}", heading.lower())} - _ENDS - _NO_TOPICS
+        rest = sorted((len(word), word) for word in plain if not _fits(word, others))
         found.append(min(own, key=lambda text: len(text.split())) if own else f'"{rest[-1][1]}"' if rest else "")
     return found
 
 
-def _about(topic: str) -> str:
+_HEADED = 3  # items of a list that are named by their headings
+
+
+def headed_items(group: Group, thing: Thing) -> list[tuple[Field, dict, str]]:
+    "Return a few items of somebody's list with the words of their headings that tell them from the others."
+    records, found = group.records, []
+    if not group.owner or group.reached_limit or not 2 <= len(records) <= 60:
+        return []
+    texts = [" ".join(str(value) for value in record.values() if isinstance(value, str)) for record in records]
+    for field in thing.fields:
+        held = [record.get(field.path) for record in records]
+        if field.label not in _HEADINGS or field.kind not in ("text", "name") or not all(map(_is_heading, held)):
+            continue
+        said = told_apart(held, texts, " ".join((thing.noun, *group.owner, *group.stated)))
+        some = [(field, record, words) for record, words in zip(records, said) if words]
+        found += random.Random(f"{group.meaning} {field.label}").sample(some, min(_HEADED, len(some)))
+    return found
+
+
+def _is_heading(value: Any) -> bool:
+    "Return whether a value is one line of two to twelve words."
+    return isinstance(value, str) and "\n" not in value and 2 <= len(value.split()) <= 12
+
+
+def about_words(topic: str) -> str:
     return f"that mentions {topic}" if topic.startswith('"') else f"about the {topic}"
 
 
-def _with_heading(of: Callable[[str], list[str]], topic: str, thing: Thing) -> list[str]:
+def with_heading(of: Callable[[str], list[str]], topic: str, thing: Thing) -> list[str]:
     "Return the names of an item by what its heading is about; `of` names it by an adjective."
-    texts = [f"{text} {_about(topic)}" for text in of("")]
+    texts = [f"{text} {about_words(topic)}" for text in of("")]
     if topic.startswith('"'):
         return texts
     if one_of(thing.noun.split()[-1]) in ("ticket", "issue", "case", "incident", "bug"):
         texts += [text.removesuffix(f" {thing.noun}") + " problem" for text in of(topic) if text.endswith(thing.noun)]
     return [*texts, *of(topic)]
+
+
+_NO_ADJECTIVES = frozenset("yes no true false none null unknown other".split())
+
+
+def _is_adjective(value: str, field: Field, thing: Thing, records: Sequence[dict]) -> bool:
+    "Return whether a value of a category tells items apart as an adjective, and no other category has it too."
+    others = [other.path for other in thing.fields if other.kind == "category" and other.path != field.path]
+    if any(str(record.get(path)) == value for record in records for path in others):
+        return False
+    return bool(re.fullmatch(r"[A-Za-z]{3,}(?:[ -][A-Za-z]+)?", value)) and value.lower() not in _NO_ADJECTIVES
 
 
 _RANKS = {  # label -> adjectives for the largest and the smallest value
@@ -399,12 +453,23 @@ def matching_items(group: Group, thing: Thing, field: Field | None = None, value
     return ", ".join(said)
 
 
-def best_item(group: Group, thing: Thing, field: Field, best: Callable) -> str:
+def best_item(
+    group: Group,
+    thing: Thing,
+    field: Field,
+    best: Callable,
+    some: Sequence[dict] | None = None,  # the items that count; None: all
+) -> str:
     "Return the note that goes through the values of a field and marks the best so far (`best` is min or max)."
-    values = [record[field.path] for record in group.records]
+    names = [
+        name
+        for name, record in zip(_item_names(group, thing), group.records)
+        if some is None or any(record is one for one in some)
+    ]
+    values = [record[field.path] for record in (group.records if some is None else some)]
     if len(values) > _MOST_NOTED or not all(is_fact(field.path, value) for value in values):
         return ""
-    return ", ".join(f"{name}: {value}" for name, value in zip(_item_names(group, thing), _best_so_far(values, best)))
+    return ", ".join(f"{name}: {value}" for name, value in zip(names, _best_so_far(values, best)))
 
 
 def _best_so_far(values: list, best: Callable) -> list[str]:
@@ -738,8 +803,8 @@ class Phrases:
                 )
 
     def picks(self, group: Group) -> Iterator[Phrase]:
-        """Yield the items of a list that a question can identify: by name, by a unique value, as the newest or the
-        longest item."""
+        """Yield the items of a list that a question can identify: by name, by a unique value, by what its heading is
+        about, as the newest or the longest item, or the newest of those with a value."""
         if group.roundabout:
             return
         thing, records = self.catalog.thing(group.reader.gives), group.records
@@ -758,6 +823,10 @@ class Phrases:
             yield pick("only one", of("only"), records[0])
         if not 2 <= len(records) <= 60 or group.plain and len(thing.fields) > 1:
             return
+        for field, record, words in headed_items(group, thing):
+            name = next(name for name, one in zip(_item_names(group, thing), records) if one is record)
+            heading, which = record[field.path], f"one {about_words(words)}"
+            yield pick(which, with_heading(of, words, thing), record, heading, note=f"{name}: {heading}")
         for field in thing.fields:
             held = [record.get(field.path) for record in records]
             if any(value is None for value in held):
@@ -774,32 +843,25 @@ class Phrases:
                     if times[value] == 1 and 2 <= len(value.split()) <= 12 and not re.search(r'[\n"]', value):
                         by = f'the {thing.noun} "{value}"', f'the {thing.noun} with the {field.label} "{value}"'
                         yield pick(f'"{value}"', by, record, value)
-            if field.label in _HEADINGS and group.owner:
-                for name, record, about in zip(_item_names(group, thing), records, told_apart(map(str, held))):
-                    if about:
-                        value = str(record[field.path])
-                        note, which = f"{name}: {value}", f"one {_about(about)}"
-                        yield pick(which, _with_heading(of, about, thing), record, value, note=note)
             if field.kind == "category" and group.owner:
+                adjectives = [value for value in sorted(times) if _is_adjective(value, field, thing, records)]
                 for record in records:
                     value = str(record[field.path])
-                    if times[value] == 1 and re.fullmatch(r"[A-Za-z]+(?:[ -][A-Za-z]+)?", value):
+                    if times[value] == 1 and value in adjectives:
                         note = matching_items(group, thing, field, value)
                         yield pick(f"{value.lower()} one", of(value.lower()), record, value, note=note)
-                for value in sorted(times):
-                    some = replace(group, records=tuple(r for r in records if str(r[field.path]) == value))
-                    if not 2 <= times[value] < len(records) or not re.fullmatch("[a-z]+", value):
-                        continue
-                    dated = next((other for other in thing.fields if other.kind == "date"), None)
-                    days = [record.get(dated.path) for record in some.records] if dated else []
-                    if not days or None in days or len(set(days)) < len(days) or _is_birth(dated):
-                        continue
-                    ends = ((max, _NEWEST), *(() if group.reached_limit else ((min, _OLDEST),)))
-                    for best, words in ends:
-                        texts = [text for word in words for text in of(f"{word} {value}")]
-                        found = some.records[days.index(best(days))]
-                        note = best_item(some, thing, dated, best)
-                        yield pick(f"{words[0]} {value} one", texts, found, value, note=note)
+                several = [value for value in adjectives if 2 <= times[value] < len(records) and " " not in value]
+                dated = next((other for other in thing.fields if other.kind == "date"), None)
+                if not several or not dated or _is_birth(dated):
+                    continue
+                value = random.Random(f"{group.meaning} {field.label}").choice(several)
+                some = [record for record in records if str(record[field.path]) == value]
+                days = [record.get(dated.path) for record in some]
+                for best, words in ((max, _NEWEST), (min, _OLDEST)) if None not in days else ():
+                    if len(set(days)) == len(days) and (best is max or not group.reached_limit):
+                        texts = [text for word in words for text in of(f"{word} {value.lower()}")]
+                        note, found = best_item(group, thing, dated, best, some), some[days.index(best(days))]
+                        yield pick(f"{words[0]} {value.lower()} one", texts, found, value, note=note)
             if field.kind not in ("date", "number") or len(times) < len(records):
                 continue
             first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
@@ -1054,7 +1116,7 @@ _WHICH_IS = (  # the only one of a list that has a value
 )
 
 
-_WHICH_ABOUT = (  # {a}: is about the printer
+_WHICH_ABOUT = (  # {a}: is about the printer, or: mentions "deleted"
     "Which {one} of {o} {a}?",
     "Which of {g} {a}?",
     "{o}: which {one} {a}?",
@@ -2123,16 +2185,13 @@ class Grammar:
             elif len(values) == 1 and owner and str(values[0]) not in group.stated:
                 only = parts | {"one": thing.noun, "v": value}
                 yield self.ask("list", _WHICH_IS, group, values, field.path, note, meaning, **only)
-        for field in thing.fields if names and owner and 2 <= n <= 20 else ():
-            if field.label in _HEADINGS and all(field.path in record for record in group.records):
-                said = told_apart(str(record[field.path]) for record in group.records)
-                if found := [(about, record) for about, record in zip(said, group.records) if about]:
-                    about, record = self.rng.choice(found)
-                    value, meaning = record[names.path], f"one {_about(about)} of {group.meaning}"
-                    a = _about(about).removeprefix("that ") if about.startswith('"') else f"is {_about(about)}"
-                    note, only = f"{value}: {record[field.path]}", parts | {"one": thing.noun, "a": a}
-                    if str(value) not in group.stated:
-                        yield self.ask("list", _WHICH_ABOUT, group, [value], field.path, note, meaning, **only)
+        for field, record, words in headed_items(group, thing)[:1] if names and not group.roundabout else ():
+            value, heading = record[names.path], record[field.path]
+            if names.path != field.path and str(value) not in group.stated and str(value) not in heading:
+                meaning, note = f"one {about_words(words)} of {group.meaning}", f"{value}: {heading}"
+                a = about_words(words).removeprefix("that ") if words.startswith('"') else f"is {about_words(words)}"
+                only, of = parts | {"one": thing.noun, "a": a}, replace(group, stated=(*group.stated, heading))
+                yield self.ask("list", _WHICH_ABOUT, of, [value], field.path, note, meaning, **only)
         if names and 2 <= n <= 6:
             values = [record[names.path] for record in group.records]
             note = matching_items(group, thing)
