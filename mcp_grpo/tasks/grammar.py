@@ -458,18 +458,17 @@ def best_item(
     thing: Thing,
     field: Field,
     best: Callable,
-    some: Sequence[dict] | None = None,  # the items that count; None: all
+    only: tuple[Field, str] | None = None,  # a category and its value: the other items do not count
 ) -> str:
     "Return the note that goes through the values of a field and marks the best so far (`best` is min or max)."
-    names = [
-        name
-        for name, record in zip(_item_names(group, thing), group.records)
-        if some is None or any(record is one for one in some)
-    ]
-    values = [record[field.path] for record in (group.records if some is None else some)]
-    if len(values) > _MOST_NOTED or not all(is_fact(field.path, value) for value in values):
+    said = [str(record.get(only[0].path)) if only else "" for record in group.records]
+    counted = [not only or value == only[1] for value in said]
+    values = [record[field.path] for record, counts in zip(group.records, counted) if counts]
+    if len(said) > _MOST_NOTED or not all(is_fact(field.path, value) for value in values):
         return ""
-    return ", ".join(f"{name}: {value}" for name, value in zip(names, _best_so_far(values, best)))
+    marked = iter(_best_so_far(values, best))
+    shown = (f"{value} {next(marked) if counts else ''}".strip() for value, counts in zip(said, counted))
+    return ", ".join(f"{name}: {text}" for name, text in zip(_item_names(group, thing), shown))
 
 
 def _best_so_far(values: list, best: Callable) -> list[str]:
@@ -484,9 +483,23 @@ def _sum(values: Iterable) -> int | float:
     return total if isinstance(total, int) else float(f"{total:.12g}")
 
 
+def written_addition(a: int | float, b: int | float) -> str:
+    "Return a sum, for whole numbers of several digits as one adds on paper: `6+5=11, 3+9+1=13, 2+1=3: 331`."
+    total = _sum((a, b))
+    if not all(isinstance(n, int) and n >= 0 for n in (a, b)) or max(a, b) < 10:
+        return str(total)
+    width, carry, columns = max(len(str(a)), len(str(b))), 0, []
+    for x, y in zip(reversed(str(a).zfill(width)), reversed(str(b).zfill(width))):
+        column = int(x) + int(y) + carry
+        columns.append(f"{x}+{y}{'+1' if carry else ''}={column}")
+        carry = column // 10
+    return f"{', '.join(columns)}: {total}"
+
+
 def _running_total(values: list) -> list[str]:
     "Return each value as text, from the second on with the sum so far."
-    return [f"{value} ({_sum(values[: i + 1])})" if i else str(value) for i, value in enumerate(values)]
+    sums = [values[0], *(written_addition(_sum(values[:i]), value) for i, value in enumerate(values[1:], 1))]
+    return [f"{value} ({text})" if i else str(value) for i, (value, text) in enumerate(zip(values, sums))]
 
 
 def _with_figures(of: Phrase, steps: Iterable[Step], names: Iterable[str], texts: Iterable[str]) -> Phrase:
@@ -826,7 +839,7 @@ class Phrases:
         for field, record, words in headed_items(group, thing):
             name = next(name for name, one in zip(_item_names(group, thing), records) if one is record)
             heading, which = record[field.path], f"one {about_words(words)}"
-            yield pick(which, with_heading(of, words, thing), record, heading, note=f"{name}: {heading}")
+            yield pick(which, with_heading(of, words, thing), record, heading, note=f"{heading}: {name}")
         for field in thing.fields:
             held = [record.get(field.path) for record in records]
             if any(value is None for value in held):
@@ -860,7 +873,7 @@ class Phrases:
                 for best, words in ((max, _NEWEST), (min, _OLDEST)) if None not in days else ():
                     if len(set(days)) == len(days) and (best is max or not group.reached_limit):
                         texts = [text for word in words for text in of(f"{word} {value.lower()}")]
-                        note, found = best_item(group, thing, dated, best, some), some[days.index(best(days))]
+                        note, found = best_item(group, thing, dated, best, (field, value)), some[days.index(best(days))]
                         yield pick(f"{words[0]} {value.lower()} one", texts, found, value, note=note)
             if field.kind not in ("date", "number") or len(times) < len(records):
                 continue
@@ -2188,7 +2201,7 @@ class Grammar:
         for field, record, words in headed_items(group, thing)[:1] if names and not group.roundabout else ():
             value, heading = record[names.path], record[field.path]
             if names.path != field.path and str(value) not in group.stated and str(value) not in heading:
-                meaning, note = f"one {about_words(words)} of {group.meaning}", f"{value}: {heading}"
+                meaning, note = f"one {about_words(words)} of {group.meaning}", f"{heading}: {value}"
                 a = about_words(words).removeprefix("that ") if words.startswith('"') else f"is {about_words(words)}"
                 only, of = parts | {"one": thing.noun, "a": a}, replace(group, stated=(*group.stated, heading))
                 yield self.ask("list", _WHICH_ABOUT, of, [value], field.path, note, meaning, **only)
