@@ -327,6 +327,9 @@ def _plain_requests() -> list[str]:
     return asset("plain.txt").read_text(encoding="utf-8").splitlines()
 
 
+_LONGEST_ANSWER = 128  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
+
+
 async def _own_answers(
     engine: Engine,  # samples from the policy
     tasks: list[Task],  # complete, at least one; each request is shown with the tools of one of them
@@ -336,7 +339,7 @@ async def _own_answers(
 ) -> list[Row]:
     "Sample an answer to each of the packaged plain requests, and make rows of those without a call."
     requests, rng = _plain_requests(), random.Random(f"rehearsal/{cfg.seed}")
-    sampling = Sampling(1.0, cfg.rollout.max_new_tokens, tuple(chat.end_ids))
+    sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
     beside = [rng.choice(tasks) for _ in requests]
 
     async def answer(number: int) -> Trajectory | None:
