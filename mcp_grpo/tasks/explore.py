@@ -91,6 +91,10 @@ def _lasting(reader: Reader, call: Seen) -> list[dict]:
     ]
 
 
+# what a note computes: a number in parentheses, also after its columns (6+5=11, 2+1=3: 31), and the place in a list
+_COMPUTED = re.compile(r"\((?:\d\+[\d+=, ]+: )?-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\)|\bno\. \d+")
+
+
 def _names_and_numbers(text: str) -> set[str | float]:
     "Return the words of a text that have a capital, and its numbers."
     words = {word for word in _WORD.findall(text) if word != word.lower()}
@@ -274,7 +278,7 @@ class Prover:
         kept, calls = [], json.dumps([call["params"] for call in task.tool_sequence], ensure_ascii=False)
         for i, thought in enumerate(task.thoughts):
             shown = _names_and_numbers(" ".join([task.question, *map(readable, contents[:i]), "" if i else calls]))
-            invented = _names_and_numbers(re.sub(r"\(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\)|\bno\. \d+", "", thought)) - shown
+            invented = _names_and_numbers(_COMPUTED.sub("", thought)) - shown
             secret = any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", thought) for value in self.secret)
             kept.append("" if invented or secret or re.search(r"[\n\r<>]", thought) else thought)
         return kept if any(kept) else []
