@@ -2833,7 +2833,7 @@ class Grammar:
                     if len(chain) == 1 and self.is_named(phrase) and not group.roundabout and not group.beside:
                         named[group.reader.id, group.reader.items].append(group)
             for groups in named.values():
-                for x, y in zip(groups[::2], groups[1::2]):
+                for x, y in zip(groups, groups[1:]):
                     yield from self.of_two_groups(x, y, depth)
         for group in self.phrases.lists():
             yield from self.of_group(group)

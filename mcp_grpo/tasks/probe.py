@@ -102,17 +102,18 @@ def _shown(was: str, now: str, params: dict, look: Seen, verb: str) -> tuple[flo
     flags = [value for value in inner_arguments(params).values() if isinstance(value, bool)]  # which no line states
     untold = [text for text in dict.fromkeys(map(str, given + flags)) if text.strip() and text not in asked]
     gone = [value for value in texts if value in was and value not in now]
+    new = Counter(now.splitlines()) - Counter(was.splitlines())
+    dated = any(re.search(r"\d\d:\d\d:\d\d", line) for line in new)  # the time of this change, as in a commit
     if gone:  # the source of a move does not tell where the file went
         told = [
             text for text in untold if any((part in was) != (part in now) for part in (text, text.rpartition("/")[2]))
         ]
-        return (1.7, {"equals": now}) if told == untold else (9.0, {})
+        return (1.7, {"equals": now}) if told == untold and not dated else (9.0, {})
     if not shown:
         return 9.0, {}
-    new = Counter(now.splitlines()) - Counter(was.splitlines())
     telling = [line for line in new if all(_states_alone(text, line) for text in untold)]
     if not added or not set(added) <= set(untold) or not telling:  # no single line tells the whole change
-        return 1.7, {"equals": now}
+        return (9.0, {}) if dated else (1.7, {"equals": now})
     beside = set(re.findall(r"[^\W_]+", telling[0])) - set(re.findall(r"[^\W_]+", " ".join(untold)))
     check = {"contains": untold, "new_lines": new.total()}
     return 1.5, check | ({"words": sorted(beside)} if beside else {})  # `words`: the other words of the line
