@@ -185,7 +185,9 @@ Tasks = Annotated[
 Settings = Annotated[
     list[str], Option("--set", help="any setting, such as --set train.lr=1e-4; may be given several times")
 ]
-Mode = Annotated[str, Option(help="a preset: cpu, lora, gpu, vllm, full, reference, or the path of a YAML file")]
+Mode = Annotated[
+    str, Option(help="a preset: cpu, lora, gpu, vllm, full, tinker, reference, or the path of a YAML file")
+]
 _Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
 Model = Annotated[str, Option(help="a model's name, folder or GGUF file; empty: the packaged model")]
 _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; empty: mode and time")]
