@@ -144,7 +144,8 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
         "--warmstart 100 --set train.gradient_checkpointing=true"
     ): "test_cli.py, with the packaged model: this one is not to be had without a network",
     (
-        ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 30"
+        ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model smollm2 --mode lora --warmstart 150 "
+        "--steps 0 --set train.tasks_per_step=8,train.warmstart.lr=1.5e-3"
     ): "test_packaged_models.py loads that model, test_cli.py trains with the packaged one",
     (
         ".venv/bin/mcp-grpo evaluate gpt-5-mini --endpoint https://api.openai.com/v1 --servers servers.json "
@@ -154,15 +155,17 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
         ".venv/bin/mcp-grpo train --servers servers.json --tasks tasks/ --model path/to/model.gguf --mode lora "
         "--warmstart 30"
     ): "experiments/bench_models.ipynb trains with such a file",
+    ".venv/bin/mcp-grpo tasks --servers servers.json --out tasks/": "test_cli.py, with the seeds that its server needs",
+    ".venv/bin/pip install openai": "make full installs it",
     ".venv/bin/mcp-grpo export outputs/books --as gguf": "test_gguf.py, with a small model",
     (".venv/bin/mcp-grpo export outputs/evaluations/NAME --successes --out taught.jsonl"): "test_export.py",
     (
         ".venv/bin/mcp-grpo warmstart --servers servers.json --tasks tasks/ --episodes taught.jsonl --model smollm2 "
         "--mode lora"
     ): "test_export.py, with the packaged model",
-    "mcp-grpo login wiki --servers mcp.json": "test_oauth.py, with a server of its own",
-    "mcp-grpo login wiki --servers mcp.json --no-browser --port 8765": "test_oauth.py",
-    "mcp-grpo login wiki --servers mcp.json --forget": "test_oauth.py",
+    ".venv/bin/mcp-grpo login wiki --servers mcp.json": "test_oauth.py, with a server of its own",
+    ".venv/bin/mcp-grpo login wiki --servers mcp.json --no-browser --port 8765": "test_oauth.py",
+    ".venv/bin/mcp-grpo login wiki --servers mcp.json --forget": "test_oauth.py",
     ".venv/bin/mcp-grpo chat outputs/books --servers servers.json": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve-policy outputs/books": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
