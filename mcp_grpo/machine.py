@@ -35,3 +35,9 @@ def trim_memory(
     if psutil.Process().memory_info().rss > (main_memory() // 3 if least is None else least):
         with suppress(AttributeError, OSError, TypeError):
             ctypes.CDLL(None).malloc_trim(0)
+
+# %% ../nbs/00_core/06_machine.ipynb #3f1a0c02
+def return_freed_memory() -> None:
+    "Let glibc return blocks of at least 256 KiB to the system when they are freed; without effect on other systems."
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(-3, 2**18)  # M_MMAP_THRESHOLD

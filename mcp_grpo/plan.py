@@ -17,11 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 from .config import Config, ConfigError, nearest
 from .env.judge import open_judges
 from .env.reward import open_terms
+from .machine import return_freed_memory
 from .model.policy import Machine, Plan, Policy, PolicyError, adapt, loading, open_tokenizer
 from .rollout.engine import find_engine
 from .train.advantage import ADVANTAGES, BY_EPISODE
 from .train.loss import LOSSES, advantage_kind, find_loss
-from .train.memory import Memory, in_words, predict_memory, return_freed_memory
+from .train.memory import Memory, in_words, predict_memory
 from .train.optim import make_optimizer, schedule_factor
 from .train.tinker import tinker_reason
 
