@@ -37,7 +37,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from .errors import UserError, printable
+from .errors import UserError, own_pip, printable
 from .sandbox.walls import SandboxError
 from .servers.serve import serve
 
@@ -105,6 +105,8 @@ def command(function: Callable) -> Callable:
             code = 141
         except (UserError, SandboxError) as error:
             say(error, file=sys.stderr)
+            if "pip install" in str(error) and (pip := own_pip()):
+                say(f"pip is {pip} here.", file=sys.stderr)
             code = 1
         if code:
             raise typer.Exit(code)
@@ -1040,6 +1042,8 @@ def doctor(
     found = examine(cfg, project_root() / "outputs", find_files)
     _show_on_terminal(findings_table(found))
     bad = sum(finding.state == "mend" for finding in found)
+    if any("pip install" in finding.text for finding in found) and (pip := own_pip()):
+        say(f"pip is {pip} here.")
     say(f"{bad} problem{'s' * (bad != 1)} found." if bad else "No problem found.")
     return 1 if bad else 0
 

@@ -6,7 +6,11 @@
 __all__ = ['UserError', 'printable']
 
 # %% ../nbs/00_core/00_errors.ipynb #79ff2205
+import os
 import re
+import shutil
+import sys
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -21,3 +25,11 @@ _CONTROL = re.compile(
 def printable(text: str) -> str:
     "Return a text in which control characters, except tabs and line feeds, are replaced by Python's escape sequences."
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+# %% ../nbs/00_core/00_errors.ipynb #bf5c70de
+def own_pip() -> str:
+    "Return the path of the pip that installs for this Python; empty if it is the one that the command `pip` starts."
+    own, found = Path(sys.executable).with_name("pip"), shutil.which("pip")
+    if not own.exists() or found and own.parent == Path(found).parent:
+        return ""
+    return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
