@@ -54,11 +54,11 @@ def said(folder, *words, code=0) -> str:
 
 
 def guide_commands() -> list[list[str]]:
-    "The words of the guides' commands, in order, those of serving left out."
+    "The words of the guides' commands, in order, those of serving and login left out."
     words = [
         shlex.split(command)
         for page, command in commands()
-        if page in ("servers", "tasks") and re.match(r"\.venv/bin/mcp-grpo (?!serve)", command)
+        if page in ("servers", "tasks") and re.match(r"\.venv/bin/mcp-grpo (?!serve|login)", command)
     ]
     return [given[1:] for given in words]
 
