@@ -269,7 +269,7 @@ class Scheduler:
         """Return the common prefixes among the decoding `slots` if reading them once is faster, else None: the one of
         all slots, or those of the groups, whichever leaves less to read."""
         table, kv, n = self.table, self.cache.kv, len(slots)
-        if n < 3 or kv.device.type != "cpu" or kv.dtype.itemsize == 2:  # else attention is one fused kernel
+        if n < 3 or kv.device.type != "cpu":  # else attention is one fused kernel
             return None
         length = int(np.minimum(table.group_prefix[slots], table.num_cached_tokens[slots]).min())
         names, first, member, sizes = np.unique(

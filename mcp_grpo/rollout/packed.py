@@ -8,28 +8,53 @@ __all__ = []
 # %% ../../nbs/07_rollout/04_packed.ipynb #d1f0a7e3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from ..model.policy import multiplies_bfloat16
+
 # %% ../../nbs/07_rollout/04_packed.ipynb #03d9e1a6
 _ROWS = 16  # rows for which a matrix is laid out
-_FEWEST = 4  # rows
+
+
+def _fewest(dtype: torch.dtype) -> int:
+    "Return the number of rows from which on packed matrices are faster."
+    return 4 if dtype == torch.float32 else 1
+
+
+@dataclass
+class _Matrix:
+    "What a linear layer multiplies by."
+
+    weight: Tensor  # [out, in]; in float32 with the adapter added
+    bias: Tensor | None  # [out]
+    narrow: tuple[Tensor, Tensor] | None = None  # an adapter that is not added: [rank, in] and, scaled, [out, rank]
 
 
 def _multiplier(
     layer: nn.Module,  # a linear layer, with an adapter or without
-    weight: Tensor,  # [out, in] float32; with the adapter added
-    bias: Tensor | None,
+    matrix: _Matrix,
 ) -> Callable[[Tensor], Tensor]:
     "Return a forward function of a linear layer that multiplies by a packed copy of its matrix."
-    packed, usual = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS), type(layer).forward
+    weight, bias, usual = matrix.weight, matrix.bias, type(layer).forward
+    dtype, outputs, second = weight.dtype, len(weight), None
+    fewest = _fewest(dtype)
+    if matrix.narrow:
+        first, second = (part.to(dtype) for part in matrix.narrow)
+        weight, second = torch.cat([weight, first]), second.T.contiguous()
+        bias = None if bias is None else nn.functional.pad(bias, (0, len(first)))
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
 
     def forward(x: Tensor, *args, **keywords) -> Tensor:
-        other = args or keywords or x.dtype != torch.float32 or torch.is_grad_enabled()
-        if other or x.numel() < _FEWEST * x.shape[-1]:
+        other = args or keywords or x.dtype != dtype or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if other or x.numel() < fewest * x.shape[-1]:
             return usual(layer, x, *args, **keywords)
-        return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        if second is None:
+            return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        both = torch.ops.mkldnn._linear_pointwise(x.flatten(0, -2), packed, bias, "none", [], "")
+        return torch.addmm(both[:, :outputs], both[:, outputs:], second).view(*x.shape[:-1], outputs)
 
     return forward
 
@@ -44,7 +69,8 @@ def packed_bytes(
 ) -> int:
     "Return the bytes of the copies of a model that is sampled on a processor; 0 if it is sampled without copies."
     dnn, processor = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
-    there = dnn.is_available() and dnn.enabled and processor.startswith("AVX") and dtype == torch.float32
+    fast = dtype == torch.float32 or dtype == torch.bfloat16 and multiplies_bfloat16("cpu")
+    there = dnn.is_available() and dnn.enabled and processor.startswith("AVX") and fast
     if not there or max(p.numel() for p in model.parameters()) < least:
         return 0
     return sum(part.weight.numel() * dtype.itemsize for part in model.modules() if type(part) is nn.Linear)
@@ -61,8 +87,8 @@ class Packed:
         "Drop the copies."
         self.forwards = {}
 
-    def matrices(self) -> Iterator[tuple[nn.Module, Tensor, Tensor | None]]:
-        "Yield the linear layers, each with its matrix, adapter included, and its bias."
+    def matrices(self) -> Iterator[tuple[nn.Module, _Matrix]]:
+        "Yield the linear layers, each with what it multiplies by, its adapter included."
         parts = set()  # of layers with an adapter
         for layer in self.model.modules():
             if layer in parts or "forward" in vars(layer):
@@ -71,11 +97,15 @@ class Packed:
                 parts |= set(layer.modules())
                 base, names = layer.base_layer, layer.active_adapters
                 plain = type(base) is nn.Linear and not (layer.merged or layer.disable_adapters or layer.lora_variant)
-                if plain:
-                    deltas = (layer.get_delta_weight(name) for name in names if name in layer.lora_A)
-                    yield layer, sum(deltas, base.weight), base.bias
+                names = [name for name in names if name in layer.lora_A]
+                if plain and names and base.weight.dtype == torch.bfloat16:
+                    first = torch.cat([layer.lora_A[name].weight for name in names])
+                    second = torch.cat([layer.lora_B[name].weight * layer.scaling[name] for name in names], 1)
+                    yield layer, _Matrix(base.weight, base.bias, (first, second))
+                elif plain:
+                    yield layer, _Matrix(sum(map(layer.get_delta_weight, names), base.weight), base.bias)
             elif type(layer) is nn.Linear:
-                yield layer, layer.weight, layer.bias
+                yield layer, _Matrix(layer.weight, layer.bias)
 
     def current(self) -> tuple:
         "Return what differs if a weight or the choice of adapters has changed, as far as torch counts changes."
@@ -88,13 +118,13 @@ class Packed:
         self,
         rows: int,  # number of turns that are sampled at once
     ) -> Iterator[None]:
-        "Let the layers multiply by the copies inside this context, unless there are too few rows."
+        "Let the layers multiply by the copies inside this context; too few rows are no reason to make any."
         forwards = {}
-        if self.suits and rows >= _FEWEST:
+        if self.suits and (rows >= _fewest(self.model.dtype) or self.forwards):
             state = self.current()
             if not self.forwards or state != self.state:
                 self.clear()  # before the new copies, so that they find room
-                self.forwards = {layer: _multiplier(layer, *rest) for layer, *rest in self.matrices()}
+                self.forwards = {layer: _multiplier(layer, matrix) for layer, matrix in self.matrices()}
                 self.state = state
             forwards = self.forwards
         try:

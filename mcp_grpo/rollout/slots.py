@@ -151,10 +151,23 @@ class PrefixGroups:
 
     def gather(self, x: torch.Tensor, kv: int) -> torch.Tensor:
         "Invert `spread`."
-        x = x.view(self.groups, kv, self.width, -1, x.shape[-1]).transpose(1, 2)
+        x = x.reshape(self.groups, kv, self.width, -1, x.shape[-1]).transpose(1, 2)
         return x.reshape(self.groups * self.width, kv, -1, x.shape[-1]).index_select(0, self.place)
 
 # %% ../../nbs/07_rollout/04_slots.ipynb #a0ebc09f
+def _fused_attention(
+    query: torch.Tensor,  # [batch, heads, queries, dim]
+    keys: torch.Tensor,  # [batch, heads, length, dim]
+    values: torch.Tensor,  # [batch, heads, length, dim]
+    scale: float,
+    mask: torch.Tensor | None = None,  # broadcast to [batch, heads, queries, length]
+) -> tuple[torch.Tensor, torch.Tensor]:  # [batch, heads, queries, dim]; [batch, heads, queries, 1], both float32
+    "Return attention by a processor's fused kernel, and the logarithm of the sum that its softmax divides by."
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out, log = kernel(query, keys, values, 0.0, False, attn_mask=mask, scale=scale)
+    return out.float(), log[..., None]
+
+
 def grouped_attention(
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -164,12 +177,21 @@ def grouped_attention(
     window: Window | None = None,
 ) -> torch.Tensor:
     "Compute `decode_attention` where groups of rows have a common prefix."
-    (n, heads, dim), kv, groups, mask = query.shape, keys.shape[1], feed.groups, feed.decode_mask(window)
+    if query.dtype.itemsize == 2 and window is not None:  # a window takes part of the prefix away, row by row
+        return decode_attention(query, keys, values, feed, scale, window)
+    (n, heads, dim), kv, groups = query.shape, keys.shape[1], feed.groups
     # the position of the keys in the cache gives their layer, as some layers attend to the keys of an earlier one
     prefix_k, prefix_v = groups.kv[keys.storage_offset() // (2 * keys.numel())]
     common = prefix_k.shape[1]
     k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
-    grouped = (query * scale).reshape(n, kv, heads // kv, dim)
+    if query.dtype.itemsize == 2:
+        grouped, feed.mask = query.reshape(n, kv, heads // kv, dim), feed.mask.to(query.dtype)
+        own_mask = feed.mask[..., common:].expand(-1, -1, heads // kv, -1)
+        of_prefix = _fused_attention(groups.spread(grouped)[None], prefix_k[None], prefix_v[None], scale)
+        of_rest = _fused_attention(feed.by_slot(grouped), k, v, scale, own_mask)
+        (prefix, prefix_log), (own, own_log) = ([groups.gather(x, kv) for x in of_prefix], map(feed.by_row, of_rest))
+        return own.lerp(prefix, torch.sigmoid(prefix_log - own_log)).to(query.dtype).reshape(n, heads, dim)
+    mask, grouped = feed.decode_mask(window), (query * scale).reshape(n, kv, heads // kv, dim)
     prefix_scores = groups.gather(torch.bmm(groups.spread(grouped), prefix_k.transpose(1, 2)), kv)
     if window is not None:
         prefix_scores = prefix_scores + feed.by_row(mask[..., :common])
