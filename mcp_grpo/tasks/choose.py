@@ -174,6 +174,18 @@ def _share(text: str, seed: int) -> float:
     return int(hashlib.sha256(f"{seed} {text}".encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
+def held_out_things(questions: Iterable[Question], share: float, seed: int) -> set[str]:
+    "Return the things to hold out: at least `share` of those for which questions begin with the same tool."
+    begin: dict[str, set[str]] = defaultdict(set)
+    for question in questions:
+        begin[tools_of(question)[0] if question.calls else ""].update(question.stated or [question.chain])
+    held: set[str] = set()
+    for things in begin.values():
+        ranked = sorted(things, key=lambda thing: (_share(thing, seed), thing))
+        held |= {thing for i, thing in enumerate(ranked) if _share(thing, seed) < share or i < int(share * len(ranked))}
+    return held
+
+
 def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[tuple[str, ...]]:
     """Return the sequences of tools to hold out. Every link of such a sequence occurs in other sequences, but the whole
     does not; the rarest come first. At most `share` of all questions have them."""
@@ -205,7 +217,7 @@ def split_questions(
     """Divide questions so that no held-out thing, wording or composition of calls occurs in training. Of the things
     that a held-out question states, at least half are held out; a plain word, such as the status that it asks for, does
     not count where it states others. What only belongs to the thing that a change is about is not held out."""
-    split, held = Split(), new_compositions(questions)
+    split, held, away = Split(), new_compositions(questions), held_out_things(questions, share, seed)
     by_kind = defaultdict(set)
     for question in questions:
         by_kind[question.kind].add(question.wording)
@@ -214,7 +226,7 @@ def split_questions(
         ranked = sorted(wordings, key=lambda wording: _share(wording, seed))
         reserved |= set(ranked[: round(0.15 * len(wordings))])
     for question in questions:
-        apart = {thing: _share(thing, seed) < share for thing in question.stated or [question.chain]}
+        apart = {thing: thing in away for thing in question.stated or [question.chain]}
         named = [held_out for thing, held_out in apart.items() if not re.fullmatch("[a-z]+", thing)] or [
             *apart.values()
         ]
