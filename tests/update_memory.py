@@ -45,7 +45,7 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "measured": found,
-                "predicted": (predicted.kept - predicted.copy + predicted.update) / 2**20,
+                "predicted": (predicted.kept - predicted.copy - predicted.libraries + predicted.update) / 2**20,
                 "reserved": reserved,
             }
         )

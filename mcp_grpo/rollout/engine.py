@@ -92,7 +92,7 @@ class Engine(Protocol):
         "Announce that `episodes` more episodes are running; a negative number means fewer."
 
     async def release_memory(self) -> None:
-        "Free a GPU's memory for the learner, if no episode is expected; the next turn allocates it again."
+        "Free memory for the learner, if no episode is expected; the next turn allocates it again."
 
     def stats(self) -> EngineStats:
         "Return the current counters."

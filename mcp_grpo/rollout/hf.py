@@ -269,7 +269,7 @@ class Scheduler:
         """Return the common prefixes among the decoding `slots` if reading them once is faster, else None: the one of
         all slots, or those of the groups, whichever leaves less to read."""
         table, kv, n = self.table, self.cache.kv, len(slots)
-        if n < 3 or kv.device.type != "cpu":  # else attention is one fused kernel
+        if n < 3 or kv.device.type != "cpu":  # on a GPU, attention is one fused kernel
             return None
         length = int(np.minimum(table.group_prefix[slots], table.num_cached_tokens[slots]).min())
         names, first, member, sizes = np.unique(
@@ -438,12 +438,11 @@ class HFEngine:
         await asyncio.get_running_loop().run_in_executor(self.thread, self.free_memory)
 
     def free_memory(self):
-        """Unless turns are expected, free the memory of packed weights, and on a GPU that of keys and values, in the
-        worker thread; the next turn allocates it again."""
+        """Unless turns are expected, free the memory of packed weights, keys and values, in the worker thread; the next
+        turn allocates it again."""
         if not self.expected and not self.pending:
             self.packed.clear()
-            if self.model.device.type != "cpu":
-                self.free_cache()
+            self.free_cache()
 
     def free_cache(self):
         "Free the memory of keys and values, in the worker thread, while nothing is sampled."

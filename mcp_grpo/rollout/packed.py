@@ -19,37 +19,37 @@ from ..model.policy import multiplies_bfloat16
 _ROWS = 16  # rows for which a matrix is laid out
 
 
-def _fewest(dtype: torch.dtype) -> int:
+def _least_rows(dtype: torch.dtype) -> int:
     "Return the number of rows from which on packed matrices are faster."
     return 4 if dtype == torch.float32 else 1
 
 
 @dataclass
-class _Matrix:
-    "What a linear layer multiplies by."
+class _LinearWeights:
+    "The matrix, the bias and the adapter of a linear layer."
 
     weight: Tensor  # [out, in]; in float32 with the adapter added
     bias: Tensor | None  # [out]
-    narrow: tuple[Tensor, Tensor] | None = None  # an adapter that is not added: [rank, in] and, scaled, [out, rank]
+    adapter: tuple[Tensor, Tensor] | None = None  # one that is not added: [rank, in] and, scaled, [out, rank]
 
 
 def _multiplier(
     layer: nn.Module,  # a linear layer, with an adapter or without
-    matrix: _Matrix,
+    given: _LinearWeights,
 ) -> Callable[[Tensor], Tensor]:
     "Return a forward function of a linear layer that multiplies by a packed copy of its matrix."
-    weight, bias, usual = matrix.weight, matrix.bias, type(layer).forward
+    weight, bias, usual = given.weight, given.bias, type(layer).forward
     dtype, outputs, second = weight.dtype, len(weight), None
-    fewest = _fewest(dtype)
-    if matrix.narrow:
-        first, second = (part.to(dtype) for part in matrix.narrow)
+    least = _least_rows(dtype)
+    if given.adapter:
+        first, second = (part.to(dtype) for part in given.adapter)
         weight, second = torch.cat([weight, first]), second.T.contiguous()
         bias = None if bias is None else nn.functional.pad(bias, (0, len(first)))
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
 
     def forward(x: Tensor, *args, **keywords) -> Tensor:
         other = args or keywords or x.dtype != dtype or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
-        if other or x.numel() < fewest * x.shape[-1]:
+        if other or x.numel() < least * x.shape[-1]:
             return usual(layer, x, *args, **keywords)
         if second is None:
             return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
@@ -87,7 +87,7 @@ class Packed:
         "Drop the copies."
         self.forwards = {}
 
-    def matrices(self) -> Iterator[tuple[nn.Module, _Matrix]]:
+    def matrices(self) -> Iterator[tuple[nn.Module, _LinearWeights]]:
         "Yield the linear layers, each with what it multiplies by, its adapter included."
         parts = set()  # of layers with an adapter
         for layer in self.model.modules():
@@ -101,11 +101,11 @@ class Packed:
                 if plain and names and base.weight.dtype == torch.bfloat16:
                     first = torch.cat([layer.lora_A[name].weight for name in names])
                     second = torch.cat([layer.lora_B[name].weight * layer.scaling[name] for name in names], 1)
-                    yield layer, _Matrix(base.weight, base.bias, (first, second))
+                    yield layer, _LinearWeights(base.weight, base.bias, (first, second))
                 elif plain:
-                    yield layer, _Matrix(sum(map(layer.get_delta_weight, names), base.weight), base.bias)
+                    yield layer, _LinearWeights(sum(map(layer.get_delta_weight, names), base.weight), base.bias)
             elif type(layer) is nn.Linear:
-                yield layer, _Matrix(layer.weight, layer.bias)
+                yield layer, _LinearWeights(layer.weight, layer.bias)
 
     def current(self) -> tuple:
         "Return what differs if a weight or the choice of adapters has changed, as far as torch counts changes."
@@ -118,13 +118,13 @@ class Packed:
         self,
         rows: int,  # number of turns that are sampled at once
     ) -> Iterator[None]:
-        "Let the layers multiply by the copies inside this context; too few rows are no reason to make any."
+        "Let the layers multiply by the copies inside this context, unless there are too few rows."
         forwards = {}
-        if self.suits and (rows >= _fewest(self.model.dtype) or self.forwards):
+        if self.suits and rows >= _least_rows(self.model.dtype):
             state = self.current()
             if not self.forwards or state != self.state:
                 self.clear()  # before the new copies, so that they find room
-                self.forwards = {layer: _multiplier(layer, matrix) for layer, matrix in self.matrices()}
+                self.forwards = {layer: _multiplier(layer, given) for layer, given in self.matrices()}
                 self.state = state
             forwards = self.forwards
         try:

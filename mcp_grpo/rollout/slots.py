@@ -164,8 +164,8 @@ def _fused_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # [batch, heads, queries, dim]; [batch, heads, queries, 1], both float32
     "Return attention by a processor's fused kernel, and the logarithm of the sum that its softmax divides by."
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    out, log = kernel(query, keys, values, 0.0, False, attn_mask=mask, scale=scale)
-    return out.float(), log[..., None]
+    out, log_sum = kernel(query, keys, values, 0.0, False, attn_mask=mask, scale=scale)
+    return out.float(), log_sum[..., None]
 
 
 def grouped_attention(
@@ -177,20 +177,20 @@ def grouped_attention(
     window: Window | None = None,
 ) -> torch.Tensor:
     "Compute `decode_attention` where groups of rows have a common prefix."
-    if query.dtype.itemsize == 2 and window is not None:  # a window takes part of the prefix away, row by row
-        return decode_attention(query, keys, values, feed, scale, window)
     (n, heads, dim), kv, groups = query.shape, keys.shape[1], feed.groups
     # the position of the keys in the cache gives their layer, as some layers attend to the keys of an earlier one
     prefix_k, prefix_v = groups.kv[keys.storage_offset() // (2 * keys.numel())]
     common = prefix_k.shape[1]
     k, v = keys[: feed.rows, :, common : feed.length], values[: feed.rows, :, common : feed.length]
+    if query.dtype.itemsize == 2 and window is not None:  # a window takes part of the prefix away, row by row
+        return decode_attention(query, keys, values, feed, scale, window)
     if query.dtype.itemsize == 2:
-        grouped, feed.mask = query.reshape(n, kv, heads // kv, dim), feed.mask.to(query.dtype)
-        own_mask = feed.mask[..., common:].expand(-1, -1, heads // kv, -1)
-        of_prefix = _fused_attention(groups.spread(grouped)[None], prefix_k[None], prefix_v[None], scale)
-        of_rest = _fused_attention(feed.by_slot(grouped), k, v, scale, own_mask)
-        (prefix, prefix_log), (own, own_log) = ([groups.gather(x, kv) for x in of_prefix], map(feed.by_row, of_rest))
-        return own.lerp(prefix, torch.sigmoid(prefix_log - own_log)).to(query.dtype).reshape(n, heads, dim)
+        feed.mask, grouped = feed.mask.to(query.dtype), query.reshape(n, kv, heads // kv, dim)
+        mask = feed.mask[..., common:].expand(-1, -1, heads // kv, -1)
+        prefix = _fused_attention(groups.spread(grouped)[None], prefix_k[None], prefix_v[None], scale)
+        rest = _fused_attention(feed.by_slot(grouped), k, v, scale, mask)
+        (prefix, prefix_sum), (rest, rest_sum) = [groups.gather(x, kv) for x in prefix], map(feed.by_row, rest)
+        return rest.lerp(prefix, torch.sigmoid(prefix_sum - rest_sum)).to(query.dtype).reshape(n, heads, dim)
     mask, grouped = feed.decode_mask(window), (query * scale).reshape(n, kv, heads // kv, dim)
     prefix_scores = groups.gather(torch.bmm(groups.spread(grouped), prefix_k.transpose(1, 2)), kv)
     if window is not None:

@@ -169,20 +169,27 @@ class Split:
     composition: list[Question] = field(default_factory=list)
 
 
+_PLAIN = re.compile("[a-z]+")  # a plain word
+
+
 def _share(text: str, seed: int) -> float:
     "Return a number from 0 to 1 that depends only on a text and a seed."
     return int(hashlib.sha256(f"{seed} {text}".encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
 def held_out_things(questions: Iterable[Question], share: float, seed: int) -> set[str]:
-    "Return the things to hold out: at least `share` of those for which questions begin with the same tool."
-    begin: dict[str, set[str]] = defaultdict(set)
+    """Return the things to hold out: by their hash, and at least `share` (rounded down) of those whose questions begin
+    with the same tool. Plain words, such as a status, do not count there."""
+    by_tool, held = defaultdict(set), set()
     for question in questions:
-        begin[tools_of(question)[0] if question.calls else ""].update(question.stated or [question.chain])
-    held: set[str] = set()
-    for things in begin.values():
-        ranked = sorted(things, key=lambda thing: (_share(thing, seed), thing))
-        held |= {thing for i, thing in enumerate(ranked) if _share(thing, seed) < share or i < int(share * len(ranked))}
+        for thing in question.stated or [question.chain]:
+            by_tool[tools_of(question)[:1]].add(thing)
+            if _share(thing, seed) < share:
+                held.add(thing)
+    for things in by_tool.values():
+        ranked = sorted((thing for thing in things if not _PLAIN.fullmatch(thing)), key=lambda x: (_share(x, seed), x))
+        missing = int(share * len(ranked)) - len(held.intersection(ranked))
+        held.update([thing for thing in ranked if thing not in held][: max(missing, 0)])
     return held
 
 
@@ -217,7 +224,7 @@ def split_questions(
     """Divide questions so that no held-out thing, wording or composition of calls occurs in training. Of the things
     that a held-out question states, at least half are held out; a plain word, such as the status that it asks for, does
     not count where it states others. What only belongs to the thing that a change is about is not held out."""
-    split, held, away = Split(), new_compositions(questions), held_out_things(questions, share, seed)
+    split, sequences, held = Split(), new_compositions(questions), held_out_things(questions, share, seed)
     by_kind = defaultdict(set)
     for question in questions:
         by_kind[question.kind].add(question.wording)
@@ -226,11 +233,9 @@ def split_questions(
         ranked = sorted(wordings, key=lambda wording: _share(wording, seed))
         reserved |= set(ranked[: round(0.15 * len(wordings))])
     for question in questions:
-        apart = {thing: thing in away for thing in question.stated or [question.chain]}
-        named = [held_out for thing, held_out in apart.items() if not re.fullmatch("[a-z]+", thing)] or [
-            *apart.values()
-        ]
-        if tools_of(question) in held:
+        apart = {thing: thing in held for thing in question.stated or [question.chain]}
+        named = [held_out for thing, held_out in apart.items() if not _PLAIN.fullmatch(thing)] or [*apart.values()]
+        if tools_of(question) in sequences:
             split.composition.append(question)
         elif question.wording in reserved:
             split.wording.append(question)

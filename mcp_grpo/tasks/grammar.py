@@ -37,8 +37,8 @@ class Grammar:
         self.learns: dict[tuple[str, str], bool] = defaultdict(bool)
 
     def questions(self, depth: int = 5, each: int = 50, changes: int = 240) -> Iterator[Question]:
-        """Yield questions of all kinds: about at most `each` things per chain of tools, and up to `changes` per tool
-        that changes something."""
+        """Yield questions of all kinds: about at most `each` things per chain of tools, about several of them together,
+        and up to `changes` per tool that changes something."""
         writer = self.writer
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
@@ -57,7 +57,7 @@ class Grammar:
             for x, y in zip(chosen[::2], chosen[1::2]):
                 if x.reader is y.reader and not x.plain and len(chain) <= 2:
                     yield from ask_of_two(writer, x, y)
-            for n, tries in ((2, 2 * each), (3, 4 * each)):  # of more things, all are less often in training
+            for n, tries in ((2, 2 * each), (3, 4 * each)):  # three things are less often all of training
                 for _ in range(tries if len(chosen) >= 2 * n and len(chain) * n <= depth else 0):
                     several = writer.rng.sample(chosen, n)
                     if len({(phrase.reader.id, phrase.reader.items) for phrase in several}) == 1:

@@ -135,12 +135,13 @@ class Memory:
     copy: int  # weights in another precision, for the engine hf
     sampling: int  # the engine while it samples: the KV cache and the packed weights of hf, or the whole of vllm
     update: int  # gradients, activations and intermediate results at the peak of an update
-    lends: bool = True  # True: the engine frees its memory before an update; False, on a CPU: it keeps its memory
+    libraries: int = 0  # the interpreter with its libraries, where the model is in main memory
+    lends: bool = True  # True: the engine frees its memory before an update; False, vllm on a CPU: it keeps its memory
 
     @property
     def kept(self) -> int:
         "Return the bytes that are in use all the time."
-        return self.weights + self.optimizer + self.reference + self.copy
+        return self.weights + self.optimizer + self.reference + self.copy + self.libraries
 
     @property
     def peak(self) -> int:
@@ -155,9 +156,13 @@ class Memory:
             "copy for sampling": self.copy,
             "update": self.update,
             "sampling": self.sampling,
+            "libraries": self.libraries,
         }
         named = ", ".join(f"{name} {in_words(size)}" for name, size in parts.items() if size)
         return f"{in_words(self.peak)} ({named})"
+
+
+_LIBRARIES = 2**29  # bytes of an interpreter with torch, transformers and peft
 
 
 def in_words(size: int) -> str:
@@ -320,4 +325,7 @@ def predict_memory(
     kept = (weights // ranks, state // ranks, reference // ranks, copy)
     if cfg.rollout.engine == "hf" and plan.device == "cpu":
         sampling += packed_bytes(policy.model, sampled)
-    return Memory(*kept, sampling, update, plan.device != "cpu")
+        if plan.quantization == "nf4":  # these are not packed for sampling
+            sampling -= min(sum(w.numel() for w in packed) * sampled.itemsize, packed_bytes(policy.model, sampled))
+    lends = plan.device != "cpu" or cfg.rollout.engine != "vllm"
+    return Memory(*kept, sampling, update, _LIBRARIES * (plan.device != "cuda"), lends)
