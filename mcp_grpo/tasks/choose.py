@@ -178,18 +178,16 @@ def _share(text: str, seed: int) -> float:
 
 
 def held_out_things(questions: Iterable[Question], share: float, seed: int) -> set[str]:
-    """Return the things to hold out: by their hash, and at least `share` (rounded down) of those whose questions begin
-    with the same tool. Plain words, such as a status, do not count there."""
+    """Return the things to hold out: `share` (rounded down) of those whose questions begin with the same tool. Where
+    that is less than one thing, and of plain words such as a status, those whose hash is below `share`."""
     by_tool, held = defaultdict(set), set()
     for question in questions:
-        for thing in question.stated or [question.chain]:
-            by_tool[tools_of(question)[:1]].add(thing)
-            if _share(thing, seed) < share:
-                held.add(thing)
+        by_tool[tools_of(question)[:1]].update(question.stated or [question.chain])
     for things in by_tool.values():
-        ranked = sorted((thing for thing in things if not _PLAIN.fullmatch(thing)), key=lambda x: (_share(x, seed), x))
-        missing = int(share * len(ranked)) - len(held.intersection(ranked))
-        held.update([thing for thing in ranked if thing not in held][: max(missing, 0)])
+        named = {thing for thing in things if not _PLAIN.fullmatch(thing)}
+        by_hash = things - named if share * len(named) >= 1 else things
+        held.update(thing for thing in by_hash if _share(thing, seed) < share)
+        held.update(sorted(named, key=lambda thing: (_share(thing, seed), thing))[: int(share * len(named))])
     return held
 
 
