@@ -6,7 +6,8 @@
 __all__ = ['token_logprobs', 'places_before', 'sampled_hidden', 'sampled_logprobs']
 
 # %% ../../nbs/06_model/04_logprob.ipynb #3776e0fc
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +17,39 @@ from transformers.masking_utils import sdpa_mask
 
 from .attention import attention_layout, unsupported_attention, register_layout
 from .heads import Head, backbone
+from .policy import multiplies_bfloat16
 
 # %% ../../nbs/06_model/04_logprob.ipynb #bd3c7e98
-def _for_products(
+@contextmanager
+def _bfloat16_products() -> Iterator[None]:
+    """Let a CPU take the products of float32 matrices in bfloat16, with float32 sums. The setting is the process's, so no
+    other thread may multiply float32 matrices meanwhile."""
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _logits_of(
     head: Head,
+    hidden: Tensor,  # [tokens, hidden] all states
     dtype: torch.dtype,  # precision of the product on a GPU
-) -> Head:
-    "Convert the head once, for all chunks, to the precision of its products: on a CPU at least float32."
-    return head.to(torch.promote_types(dtype, torch.float32) if head.weight.device.type == "cpu" else dtype)
-
-
-def _logits(
-    head: Head,
-    hidden: Tensor,  # [n, hidden]
     temperature: float,  # > 0
-) -> Tensor:  # [n, vocab]
-    "Compute the logits of a chunk at a temperature."
-    logits = head.logits(hidden)
-    return logits if temperature == 1 else logits / temperature
+) -> Callable[[Tensor], Tensor]:  # from the states of a chunk, [n, hidden], to [n, vocab]
+    "Return the function that computes a chunk's logits at a temperature; the head is converted once, for all chunks."
+    cpu = head.weight.device.type == "cpu"
+    exact = cpu and hidden.dtype == head.weight.dtype == torch.bfloat16 and multiplies_bfloat16("cpu")
+    head = head.to(torch.promote_types(dtype, torch.float32) if cpu else dtype)
+
+    def logits(h):
+        with _bfloat16_products() if exact else nullcontext():
+            z = head.logits(h)
+        return z if temperature == 1 else z / temperature
+
+    return logits
 
 
 def _reduce(
@@ -75,9 +91,9 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(hidden, weight, bias, tokens)
         with torch.autocast(device, enabled=False):
-            head = _for_products(Head(weight, bias, scale, softcap), ctx.dtype)
+            logits = _logits_of(Head(weight, bias, scale, softcap), hidden, ctx.dtype, temperature)
             chunks = zip(hidden.split(chunk), tokens.split(chunk))
-            parts = [_reduce(_logits(head, h, temperature).log_softmax(-1), t) for h, t in chunks]
+            parts = [_reduce(logits(h).log_softmax(-1), t) for h, t in chunks]
         return tuple(torch.cat(p) for p in zip(*parts))
 
     @staticmethod
@@ -88,10 +104,11 @@ class _TokenLogprobs(torch.autograd.Function):
         g_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         g_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
         g_bias = torch.zeros_like(bias, dtype=wide) if ctx.needs_input_grad[2] else None
-        head, back = _for_products(Head(weight, bias, *ctx.after), ctx.dtype), weight.to(ctx.dtype)
+        head, back = Head(weight, bias, *ctx.after), weight.to(ctx.dtype)
+        logits_of = _logits_of(head, hidden, ctx.dtype, ctx.temperature)
         for i in range(0, len(tokens), ctx.chunk):
             at = slice(i, i + ctx.chunk)
-            logits = _logits(head, hidden[at], ctx.temperature)
+            logits = logits_of(hidden[at])
             g = [None if x is None else x[at] for x in (g_logp, g_entropy)]
             g = head.backward(logits, _grad_logits(logits.log_softmax(-1), tokens[at], *g), ctx.temperature)
             g = g.to(ctx.dtype)
@@ -115,9 +132,9 @@ class _FixedHead(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         parts = []
         with torch.autocast(device, enabled=False):
-            head, back = _for_products(head, dtype), head.weight.to(dtype)
+            logits_of, back = _logits_of(head, hidden, dtype, temperature), head.weight.to(dtype)
             for h, t in zip(hidden.split(chunk), tokens.split(chunk)):
-                logits = _logits(head, h, temperature)
+                logits = logits_of(h)
                 logq = logits.log_softmax(-1)
                 p, token = logq.exp(), t[:, None]
                 entropy = -(p * logq).sum(-1, keepdim=True)
