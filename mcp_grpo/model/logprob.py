@@ -22,8 +22,8 @@ from .policy import multiplies_bfloat16
 # %% ../../nbs/06_model/04_logprob.ipynb #bd3c7e98
 @contextmanager
 def _bfloat16_products() -> Iterator[None]:
-    """Let a CPU take the products of float32 matrices in bfloat16, with float32 sums. The setting is the process's, so no
-    other thread may multiply float32 matrices meanwhile."""
+    """Let a CPU take the products of float32 matrices in bfloat16, with float32 sums. The setting is the process's, so
+    no other thread may multiply float32 matrices meanwhile."""
     matmul = torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"
