@@ -151,8 +151,8 @@ def ask_changes(writer: Writer, phrases: list[Phrase], each: int) -> Iterator[Qu
             params = changer.fixed | {name: value for (name, _), (_, value) in zip(takes, chosen)} | values
             if params in changer.refused:
                 continue
-            form, setting = writer.rng.choice(forms), writer.rng.choice(wordings.SETTING)
             x = writer.rng.choice(chosen[0][0].texts)
+            form, setting = writer.pick(forms, {"x": x}), writer.rng.choice(wordings.SETTING)
             v = writer.rng.choice(chosen[1][0].texts) if len(chosen) == 2 else told
             deed = form.format(x=x, s=possessive(x), v=v, f=label)
             steps = tuple(dict.fromkeys(step for phrase, _ in chosen for step in phrase.steps))

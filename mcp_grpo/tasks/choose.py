@@ -200,7 +200,7 @@ def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[
         if len(set(tools)) < 3:
             continue
         inside = {other for other in times if _contains(other, tools)}
-        links = set(zip(tools, tools[1:]))
+        links = {link for other in inside for link in zip(other, other[1:])}
         left = set().union(*(set(zip(other, other[1:])) for other in times if other not in inside | found))
         if links <= left and sum(times[other] for other in found | inside) <= share * sum(times.values()):
             found |= inside
@@ -244,7 +244,7 @@ def split_questions(
     things = {thing for question in split.train for thing in question.stated}
     if not split.heldout and len(things) > 1:  # with few things, at least one is held out
         first = min(things, key=lambda thing: _share(thing, seed))
-        split.heldout = [question for question in split.train if set(question.stated) == {first}]
+        split.heldout = [q for q in split.train if first in q.stated and len(set(q.stated)) <= 2]
         split.train = [question for question in split.train if first not in question.stated]
     return split
 

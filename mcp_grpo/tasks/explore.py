@@ -36,7 +36,7 @@ from ..task import Task, write_tasks
 from .calls import PASSING, properties_of, words_of
 from .catalog import Catalog, Reader, Seen, inner_arguments, read_catalog, records_of
 from .catalog import whole_arguments, write_catalog
-from .choose import SETS, Mix, known_by_heart, split_questions, tools_of
+from .choose import SETS, Mix, known_by_heart, split_questions
 from .grammar import Grammar
 from .names import Question
 from .probe import MOST_CALLS, Probe, Report, own_values
@@ -206,11 +206,12 @@ class Prover:
 
     async def repeats(self, question: Question) -> bool:
         "Return whether the calls of a question give the same records again, after other calls."
-        before, contents = random.Random(question.text).choice(self.quiet), []
+        # one call in between, where a server has another tool that only reads
+        before, contents = random.Random(question.text).sample(self.quiet, min(1, len(self.quiet))), []
         async with AsyncExitStack() as stack:
-            servers = sorted({before.server, *(step.server for step in question.steps)})
+            servers = sorted({*(call.server for call in before), *(step.server for step in question.steps)})
             leases = {server: await stack.enter_async_context(self.session(server)) for server in servers}
-            calls = [(before.server, before.tool, before.params)]
+            calls = [(call.server, call.tool, call.params) for call in before]
             calls += [(step.server, step.tool, step.arguments) for step in question.steps]
             for server, tool, params in calls:
                 result = await leases[server].call(server, tool, params)
@@ -219,7 +220,7 @@ class Prover:
                 if result.is_error or result.fault:
                     return False
                 contents.append(cut_result(result.content, self.pool.specs[server].max_result_chars))
-        return self.same(question, contents[1:])
+        return self.same(question, contents[len(before) :])
 
     def same(self, question: Question, contents: list[str]) -> bool:
         "Return whether results of a question's calls hold the records from which the question was made."
@@ -357,17 +358,18 @@ async def prove_mix(
                 kept += settled
             else:
                 mix.back(unit)
-                server, _, tool = tools_of(unit[0])[-1].partition(".")
-                prover.probe.reports[server].dropped[tool, reasons[0]] += 1
+                last = unit[0].calls[-1]
+                prover.probe.reports[last.server].dropped[last.tool, reasons[0]] += 1
         longest = max(longest, monotonic() - began)
     single = [task for task in kept[earlier:] if task.extra["calls"] == 1]
     more = len(kept) - earlier - len(single)
-    times = Counter(call["tool"] for task in kept for call in task.tool_sequence)
+    times = Counter((call["server"], call["tool"]) for task in kept for call in task.tool_sequence)
     # questions of several calls fail more often, so too few of them may be left
     for task in reversed(single) if 3 * more >= len(single) else ():
         if len(single) <= more:
             break
-        if not task.pair and times[tool := task.tool_sequence[0]["tool"]] > 1:
+        first = task.tool_sequence[0]
+        if not task.pair and times[tool := (first["server"], first["tool"])] > 1:
             single.remove(task)
             kept.remove(task)
             times[tool] -= 1
@@ -424,10 +426,10 @@ async def explore(
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]
-        used.update(set(calls))
+        used.update({(call["server"], call["tool"]) for call in task.tool_sequence})
         together_ |= set(zip(calls, calls[1:]))
     for name, report in probe.reports.items():
-        report.used = Counter({tool.partition(".")[2]: n for tool, n in used.items() if tool.partition(".")[0] == name})
+        report.used = Counter({tool: n for (server, tool), n in used.items() if server == name})
         report.tasks = sum(task.tool_sequence[-1]["server"] == name for task in found.train + found.heldout)
         pairs = [pair for pair in catalog.pairs if pair[1].startswith(f"{name}.") and pair[0] != pair[1]]
         # no question needs a second call that shows nothing new

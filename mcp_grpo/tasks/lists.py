@@ -16,8 +16,8 @@ from .calls import FOLDER_WORDS, words_of
 from .catalog import Field, Thing, plural, records_of
 from .names import Group, Phrase, Question, about_words, belonging, headed_items, is_birth, is_folder
 from .names import most_of, possessive
-from .phrases import all_notes, best_item, best_so_far, can_be_added, listed, matching_items, naming_field
-from .phrases import noted, running_total, sum_of, with_figures
+from .phrases import all_notes, best_item, best_so_far, can_be_added, can_be_compared, listed
+from .phrases import matching_items, naming_field, noted, running_total, sum_of, with_figures
 from .questions import Writer, ask_total, figures_in, normalized
 from .wordings import ways_to_win
 
@@ -103,7 +103,7 @@ def ask_extremes(writer: Writer, group: Group, thing: Thing, names: Field, parts
         return
     for field in thing.fields:
         held = [record.get(field.path) for record in group.records]
-        if field.kind not in ("number", "date") or any(value is None for value in held) or len(set(held)) < len(held):
+        if None in held or not can_be_compared(field, held) or len(set(held)) < len(held):
             continue
         if field.kind == "date" and field is not next(other for other in thing.fields if other.kind == "date"):
             continue  # an item counts as newest by its first date

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
-from .catalog import Catalog, Field, Reader, Seen, Thing, is_somebody
+from .catalog import WORLDWIDE, Catalog, Field, Reader, Seen, Thing, is_somebody
 from .catalog import plural, records_of, relations_in, whole_arguments
 from .names import HEADINGS, NEWEST, OLDEST, RANKS, Group, Phrase, Step, about_words, belonging
 from .names import by_full_name, called, described, headed_items, is_adjective, is_birth, most_of
@@ -369,8 +369,8 @@ class Phrases:
             if reader.items is None or reader.tool in {step.tool for step in of.steps} or not self.calls[step].whole:
                 continue
             owner, whose = of.texts, of.meaning
-            if field.refers in self.nouns:
-                owner = related_names(field.label, self.catalog.thing(field.refers), of.texts)
+            if thing := self.referred(field):
+                owner = related_names(field.label, thing, of.texts)
                 whose = f"{role_of(field.label)} of {of.meaning}"
             yield Group(
                 belonging(owner, self.catalog.thing(reader.gives).plural),
@@ -385,6 +385,14 @@ class Phrases:
                 notes=noted(of, f"{field.label}: {of.record[field.path]}"),
                 meaning=f"{self.catalog.thing(reader.gives).plural} of {whose}",
             )
+
+    def referred(self, field: Field) -> Thing | None:
+        "Return the thing that a field identifies; None for an identifier such as a symbol, which is no thing."
+        if field.refers in self.nouns:
+            return self.catalog.thing(field.refers)
+        if field.refers and field.refers not in WORLDWIDE.values():
+            return Thing(noun=field.refers, plural="", person=is_somebody(field.refers))
+        return None
 
     def followed(self, of: Phrase) -> Iterator[tuple[Field, Reader, Step]]:
         "Yield the fields of a thing with the calls that took them as an argument: the field, the reader, the call."
@@ -403,8 +411,8 @@ class Phrases:
             if len(found) != 1:
                 continue
             texts, meaning = of.texts, of.meaning
-            if field.refers in self.nouns:
-                texts = related_names(field.label, self.catalog.thing(reader.gives), of.texts)
+            if thing := self.referred(field):
+                texts = related_names(field.label, thing, of.texts)
                 meaning = f"{role_of(field.label)} of {of.meaning}"
             yield Phrase(
                 texts,
@@ -508,7 +516,8 @@ class Phrases:
                         texts = [text for word in words for text in of(f"{word} {value.lower()}")]
                         note, found = best_item(group, thing, dated, best, (field, value)), some[days.index(best(days))]
                         yield pick(f"{words[0]} {value.lower()} one", texts, found, value, note=note)
-            if field.kind not in ("date", "number") or len(times) < len(records):
+            values = [record.get(field.path) for record in records]
+            if len(times) < len(records) or not can_be_compared(field, values):
                 continue
             first, last = (best(records, key=lambda record: record[field.path]) for best in (min, max))
             if field.kind == "date" and (

@@ -126,7 +126,7 @@ def _shown_whole(was: str, now: str, params: dict, look: Seen) -> tuple[float, d
     that changed, because a single field would leave some of the things open. The object must show each of them."""
     old, new, path = read_value(was), read_value(now), ""
     given = {str(value) for value in inner_arguments(params).values()}
-    given -= {str(value) for value in look.given.values()}
+    given -= {"", *(str(value) for value in look.given.values())}
 
     def told(before: Any, after: Any) -> bool:
         times = [Counter(str(leaf) for _, leaf in leaves(part) if str(leaf) in given) for part in (before, after)]
@@ -434,7 +434,7 @@ class Probe:
         ]
         kinds = [[*values][:2] for (_, by), values in self.here[server].items() if by == "id"]
         ids = [value for pair in itertools.zip_longest(*kinds) for value in pair if isinstance(value, str)]
-        return [{path: value} for path in open_to for value in ids if "@" not in value][:most]
+        return [{path: value} for value in ids if "@" not in value for path in open_to][:most]
 
     async def read(self, seconds: float) -> None:
         "Call the reading tools with all known identifiers, until a round finds nothing new or the time is over."
@@ -750,7 +750,7 @@ class Probe:
         """Return the reading calls that may show a change: those that take or show one of its arguments, and those
         without arguments."""
         given = inner_arguments(params)
-        texts = {str(value) for value in given.values()}
+        texts = {str(value) for value in given.values()} - {""}
 
         def near(call: Seen) -> int:
             asked = {str(value) for value in call.given.values()}

@@ -230,7 +230,8 @@ def ask_of_thing(writer: Writer, phrase: Phrase) -> Iterator[Question]:
     ]
     if absent and fields and phrase.reader.items is None:  # a list may leave out fields
         twin, label, parts = writer.rng.choice(fields), writer.rng.choice(absent), said()
-        form, pair = writer.pick(wordings.FIELD, parts), f"{thing.noun} {parts['x']} {label}"
+        form, way = writer.pick(wordings.FIELD, parts), ">".join(step.tool for step in phrase.steps)
+        pair = f"{thing.noun} {parts['x']} {label} {twin.path} {way} {form}"
         value = phrase.record[twin.path]
         for unknown, f, values, about, shown in (
             (False, said_as(twin), [value], twin.label, value),

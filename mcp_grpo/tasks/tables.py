@@ -23,7 +23,7 @@ from .catalog import Field, IDENTIFIERS, Thing, _is_person, _label, key_of, kind
 from .catalog import Seen, value_in
 from .changes import asked_change
 from .names import Question, Step, most_of
-from .phrases import step_of
+from .phrases import can_be_added, can_be_compared, step_of
 from .wordings import DEEDS, SET, SETTING, COUNT_ALL, COUNT_BY, LARGEST, OF_WHOM, SUM, SUM_OF
 from .wordings import field_forms, said_as, worded
 
@@ -153,6 +153,11 @@ _ADD = (
     "enter {x} as a new {n}, with {told}",
     "put {x} down as a new {n} with {told}",
 )
+
+
+def _adds_up(field: Field, held: list) -> bool:
+    "Return whether people add up the values of a column."
+    return field.kind == "number" and can_be_compared(field, held) and can_be_added(field)
 
 
 class TableGrammar:
@@ -290,10 +295,10 @@ class TableGrammar:
                     if is_fact(field.path, value):
                         sql, v = f"SELECT COUNT(*) FROM {table.name} WHERE {field.path} = {_quoted(value)}", str(value)
                         yield self.ask("count", COUNT_BY, table, sql, n, about, [v], n=thing.plural, f=f, v=v)
-            if field.kind == "number" and len(held) == len(rows):
+            if len(held) == len(rows) and _adds_up(field, held):
                 sql, value = f"SELECT SUM({field.path}) FROM {table.name}", round(sum(held), 6)
                 yield self.ask("sum", SUM, table, sql, value, about, n=thing.plural, f=f)
-            if key and field.kind in ("number", "date") and len(held) == len(rows):
+            if key and len(held) == len(rows) and can_be_compared(field, held):
                 words = most_of(field.label) if field.kind == "number" else ("latest", "earliest")
                 for w, order, best in zip(words, ("DESC", "ASC"), (max, min)):
                     if held.count(best(held)) == 1:
@@ -323,7 +328,7 @@ class TableGrammar:
                     yield self.ask("count", OF_WHOM, table, sql, len(mine), about, named, joined_with, **parts)
                 for field in thing.fields:
                     held = [line[field.path] for line in mine if line.get(field.path) is not None]
-                    if field.kind == "number" and len(held) > 1:
+                    if len(held) > 1 and _adds_up(field, held):
                         sql, value = f"SELECT SUM({short}.{field.path}) {joined}", round(sum(held), 6)
                         of, f = f"{about}.{field.path}", said_as(field)
                         yield self.ask("sum", SUM_OF, table, sql, value, of, named, joined_with, **parts, f=f)

@@ -103,20 +103,21 @@ async def verify_all(
     at_once: int = 32,  # candidates verified at the same time
 ) -> Verified:
     "Verify candidates; a pair is kept or dropped as a whole."
-    found, seen = {}, set()
-    for task in candidates:
+    found, seen, ids = {}, set(), set()  # found: place among the candidates -> reason to drop it, or ""
+    for i, task in enumerate(candidates):
         key = same_task(task)
-        if key in seen:
-            found[task.task_id] = "an earlier task asks for the same"
+        if key in seen or task.task_id in ids:
+            found[i] = "an earlier task asks for the same"
         seen.add(key)
-    left = [task for task in candidates if task.task_id not in found]
+        ids.add(task.task_id)
+    left = [i for i in range(len(candidates)) if i not in found]
     for start in range(0, len(left), at_once):
         part = left[start : start + at_once]
-        found |= zip((task.task_id for task in part), await together(lambda task: verify(task, pool), part))
-    broken = {task.pair for task in candidates if task.pair and found[task.task_id]}
+        found |= zip(part, await together(lambda i: verify(candidates[i], pool), part))
+    broken = {task.pair for i, task in enumerate(candidates) if task.pair and found[i]}
     verified = Verified([])
-    for task in candidates:
-        why = found[task.task_id] or ("its twin was dropped" if task.pair in broken else "")
+    for i, task in enumerate(candidates):
+        why = found[i] or ("its twin was dropped" if task.pair in broken else "")
         if why:
             verified.drop(why, task.task_id)
         else:

@@ -173,6 +173,7 @@ def settle_room(
     prompts = run_sync(prompt_tokens, unnamed, pool, chat)
     episodes = demonstrations(some, pool, chat, most or 2**20, scripts=scripts)
     long = Counter(episode.family for episode in episodes if episode.outcome.end == "truncated")
+    played = len(episodes)
     episodes = [episode for episode in episodes if episode.outcome.success] or episodes
     if not episodes and not all(kept):
         raise ConfigError(
@@ -189,7 +190,7 @@ def settle_room(
     if not long:
         return ""
     return (
-        f"{cfg.model.name} reads at most {most} tokens, and {long.total()} of {len(some)} demonstrations are longer "
+        f"{cfg.model.name} reads at most {most} tokens, and {long.total()} of {played} demonstrations are longer "
         f"({', '.join(long)}): no policy can solve such tasks with it. Take a model that reads more, or tools with "
         "shorter results."
     )
@@ -465,11 +466,11 @@ class Spread:
     @property
     def solved(self) -> bool:
         "Return whether every episode succeeds, so that comparing episodes teaches nothing."
-        return self.compared and self.always == self.groups
+        return self.compared and self.always == self.groups > 0
 
     def check(self) -> "Spread":
         "Raise `UserError` if there is nothing to learn from."
-        if self.with_spread or not self.compared:
+        if self.with_spread or not self.compared or not self.groups:
             return self
         if self.solved:
             raise UserError(
@@ -494,7 +495,8 @@ def look_for_spread(
     """Collect the groups of the first step; while no group has spread, collect those of further steps, up to
     `_ENOUGH` groups."""
     r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
-    while not found.with_spread and found.groups < _ENOUGH:
+    # steps without a valid group: the servers are down, which the first step of the run reports
+    while not found.with_spread and found.groups < _ENOUGH and step < found.groups + 3:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
         groups = collect_sync(
             chosen,
@@ -524,6 +526,4 @@ def look_for_spread(
             elif not any(outcome.success for outcome in valid):
                 found.never[group[0].family] = found.never.get(group[0].family, 0) + 1
         step += 1
-        if not found.groups and step > 2:
-            break  # the servers are down: the steps will report it
     return found
