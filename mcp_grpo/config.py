@@ -326,7 +326,7 @@ class Schedule(Section):
 
     bare = ("name",)
     name: str = Field("linear", description="such as linear (falls to 0 at the last step), constant, cosine")
-    warmup: int = Field(0, ge=0, description="steps in which the rate rises from 0 to its peak")
+    warmup: int = Field(0, ge=0, description="steps before the peak, in which the rate rises to it")
     args: dict[str, float] = Field({}, description="further arguments, such as min_lr for cosine_with_min_lr")
 
 

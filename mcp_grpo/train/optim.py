@@ -28,7 +28,8 @@ def schedule_factor(
     throwaway, schedule = torch.optim.SGD([torch.zeros(1)], lr=cfg.lr or 1.0), cfg.lr_schedule
     try:
         made = get_scheduler(schedule.name, throwaway, schedule.warmup, cfg.steps or 1, schedule.args)
-        return made.lr_lambdas[0]
+        factor, warmup = made.lr_lambdas[0], schedule.warmup
+        return lambda step: factor(warmup) * (step + 1) / (warmup + 1) if step < warmup else factor(step)
     except (ValueError, TypeError, AttributeError) as e:
         raise ConfigError(
             f"train.lr_schedule is {schedule.name!r}, which cannot be used: {str(e).splitlines()[0]}; take "
