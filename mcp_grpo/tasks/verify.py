@@ -106,8 +106,10 @@ async def verify_all(
     found, seen, ids = {}, set(), set()  # found: place among the candidates -> reason to drop it, or ""
     for i, task in enumerate(candidates):
         key = same_task(task)
-        if key in seen or task.task_id in ids:
+        if key in seen:
             found[i] = "an earlier task asks for the same"
+        elif task.task_id in ids:
+            found[i] = "an earlier task has the same task_id"
         seen.add(key)
         ids.add(task.task_id)
     left = [i for i in range(len(candidates)) if i not in found]

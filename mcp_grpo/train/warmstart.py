@@ -495,7 +495,7 @@ def look_for_spread(
     """Collect the groups of the first step; while no group has spread, collect those of further steps, up to
     `_ENOUGH` groups."""
     r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
-    # steps without a valid group: the servers are down, which the first step of the run reports
+    # after three steps without any valid group the servers are down, which the first step of the run reports
     while not found.with_spread and found.groups < _ENOUGH and step < found.groups + 3:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
         groups = collect_sync(
