@@ -87,8 +87,10 @@ def command(function: Callable) -> Callable:
 
         load_dotenv()
         logging.lastResort.setFormatter(_Printable())
-        # before torch is imported: waiting threads sleep and leave the cores free
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # before torch is imported: a waiting thread soon sleeps and leaves its core free to servers; if it slept at
+        # once, it would be woken for each small product of a real model
+        if "OMP_WAIT_POLICY" not in os.environ:
+            os.environ.setdefault("GOMP_SPINCOUNT", "30000")
         # transformers imports DeepSpeed, which logs a warning if there is no GPU
         logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator" not in record.getMessage())
         # the working folder holds a user's modules (reward.module, functions of tasks); it comes last in sys.path, so

@@ -122,6 +122,25 @@ class _TokenLogprobs(torch.autograd.Function):
         return g_hidden, *grads, None, None, None, None, None
 
 # %% ../../nbs/06_model/04_logprob.ipynb #a84c51d2
+_IN_CACHE = 2**21  # logits in a block between the products
+
+
+def _derive(
+    logits: Tensor,  # [n, vocab]
+    tokens: Tensor,  # [n]
+    head: Head,
+    temperature: float,  # > 0
+    entropy_gradient: bool,
+) -> list[Tensor]:  # [n, 1] logprob, [n, 1] entropy, [n, vocab] derivatives of both (or of the first) by the product
+    "Reduce a block of logits to logprobs, entropies and their derivatives."
+    logq, token = logits.log_softmax(-1), tokens[:, None]
+    p, logp = logq.exp(), logq.gather(-1, token)
+    entropy = -(p * logq).sum(-1, keepdim=True)
+    derivatives = [(logq + entropy).mul_(p).neg_()] if entropy_gradient else []
+    derivatives.insert(0, p.neg_().scatter_add_(-1, token, torch.ones_like(logp)))
+    return [logp, entropy, *(head.backward(logits, g, temperature) for g in derivatives)]
+
+
 class _FixedHead(torch.autograd.Function):
     "Logprobs and entropies under a head that gets no gradient; the forward pass computes the derivatives too."
 
@@ -133,16 +152,13 @@ class _FixedHead(torch.autograd.Function):
         parts = []
         with torch.autocast(device, enabled=False):
             logits_of, back = _logits_of(head, hidden, dtype, temperature), head.weight.to(dtype)
+            block = max(1, _IN_CACHE // len(back))
             for h, t in zip(hidden.split(chunk), tokens.split(chunk)):
-                logits = logits_of(h)
-                logq = logits.log_softmax(-1)
-                p, token = logq.exp(), t[:, None]
-                entropy = -(p * logq).sum(-1, keepdim=True)
-                logp = logq.gather(-1, token)
-                derivatives = [(logq + entropy).mul_(p).neg_()] if entropy_gradient else []
-                derivatives.insert(0, p.neg_().scatter_add_(-1, token, torch.ones_like(logp)))
-                products = (head.backward(logits, g, temperature).to(dtype) @ back for g in derivatives)
-                parts.append((logp[:, 0], entropy[:, 0], *products))
+                blocks = zip(logits_of(h).split(block), t.split(block))
+                found = (_derive(z, token, head, temperature, entropy_gradient) for z, token in blocks)
+                found = zip(*((logp, entropy, *(g.to(dtype) for g in more)) for logp, entropy, *more in found))
+                logp, entropy, *derivatives = map(torch.cat, found)
+                parts.append((logp[:, 0], entropy[:, 0], *(g @ back for g in derivatives)))
         logp, entropy, *derivatives = map(torch.cat, zip(*parts))
         ctx.save_for_backward(*derivatives)  # [tokens, hidden] each
         if not entropy_gradient:

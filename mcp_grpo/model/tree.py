@@ -7,7 +7,6 @@ __all__ = ['LAYOUT', 'PrefixTree', 'pack_tree', 'unsupported_tree', 'tree_hidden
 
 # %% ../../nbs/06_model/05_tree.ipynb #f5135953
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import groupby
@@ -39,6 +38,7 @@ def fed_tokens(
 
 # %% ../../nbs/06_model/05_tree.ipynb #191b5ffc
 _LEAST = 16  # smallest number of tokens for which different rows get a common stretch
+_MOST = 256  # largest number of tokens of a stretch
 
 
 class Stretch(NamedTuple):
@@ -61,8 +61,10 @@ def _find_stretches(
         run, begin, parent = runs.pop()
         end, longest = len(commonprefix([rows[run[0]], rows[run[-1]]])), len(rows[run[-1]])
         if end > begin and (end == longest or end - begin >= _LEAST):
-            stretches.append(Stretch(run[0], begin, end, parent))
-            begin, parent = end, len(stretches) - 1
+            for cut in range(begin, end, _MOST):
+                stretches.append(Stretch(run[0], cut, min(cut + _MOST, end), parent))
+                parent = len(stretches) - 1
+            begin = end
         if end == longest:
             for row in run:
                 last[row] = parent
@@ -76,6 +78,13 @@ def _up(n: int) -> int:
     return -(-n // 16) * 16
 
 
+def _join(seen: list[slice], more: slice) -> list[slice]:
+    "Append a range of tokens to ranges; neighbours become one."
+    if seen and seen[-1].stop == more.start:
+        return [*seen[:-1], slice(seen[-1].start, more.stop)]
+    return [*seen, more]
+
+
 class Chunk:
     "Stretches of the flat row that go through attention as one rectangle."
 
@@ -83,44 +92,55 @@ class Chunk:
         self,
         start: int,  # where the first stretch begins in the flat row; the others follow
         lengths: list[int],  # lengths of the stretches, longest first
-        seen: Tensor,  # int64 [ancestors' tokens]: where they are in the flat row, in the order of their positions
+        seen: list[slice],  # where the ancestors' tokens are in the flat row, in the order of their positions
         device: torch.device | str = "cpu",
     ):
         self.tokens, self.rows, self.width = slice(start, start + sum(lengths)), len(lengths), _up(lengths[0])
         real = torch.arange(self.width)[None] < torch.tensor(lengths)[:, None]
-        self.slots = real.flatten().nonzero()[:, 0].to(device)
-        self.seen, self.shared = seen.to(device), _up(len(seen))
-        ancestors = torch.zeros(self.width, self.shared, device=device)
-        ancestors[:, len(seen) :] = float("-inf")  # padding
-        own = torch.full((self.width,) * 2, float("-inf"), device=device).triu_(1)
-        # [width, shared + width]: 0 where a token may attend, -inf elsewhere
-        self.bias, self._masks = torch.cat([ancestors, own], 1), {}
+        self.slots, self.empty = (cells.flatten().nonzero()[:, 0].to(device) for cells in (real, ~real))
+        self.cells = torch.full((real.numel(),), start, device=device)
+        self.cells[self.slots] = torch.arange(start, self.tokens.stop, device=device)
+        self.seen, self.ancestors = seen, sum(part.stop - part.start for part in seen)
+        self.shared = _up(self.ancestors)
+        # [width, padding + width]: 0 where a token may attend, -inf elsewhere; every token sees all ancestors
+        self.bias = torch.full((self.width, self.shared - self.ancestors + self.width), float("-inf"), device=device)
+        self.bias.triu_(1 + self.shared - self.ancestors)
+        self.bias[:, : self.shared - self.ancestors] = float("-inf")
+        self._masks = {}
 
     def mask(
         self,
         window: Window | None,  # window of the layer
-    ) -> Tensor:  # [width, shared + width]: 0 where a token may attend, -inf elsewhere
+        dtype: torch.dtype,
+    ) -> Tensor:  # [width, n]: of the last n keys, 0 where a token may attend, -inf elsewhere; the others are all seen
         "Return the mask of a layer."
-        if window is None:
-            return self.bias
-        if window not in self._masks:
-            n = len(self.seen)
-            at = torch.cat([torch.arange(self.shared), torch.arange(n, n + self.width)]).to(self.bias.device)
-            seen = window.sees(at[self.shared :, None], at)  # by position
-            self._masks[window] = self.bias.masked_fill(~seen, float("-inf"))
-        return self._masks[window]
+        if (window, dtype) not in self._masks:
+            mask = self.bias
+            if window is not None:
+                n = self.ancestors
+                at = torch.cat([torch.arange(self.shared), torch.arange(n, n + self.width)]).to(mask.device)
+                seen = window.sees(at[self.shared :, None], at)  # by position
+                mask = torch.cat([mask.new_zeros(self.width, n), mask], 1).masked_fill(~seen, float("-inf"))
+            self._masks[window, dtype] = mask.to(dtype)
+        return self._masks[window, dtype]
 
 # %% ../../nbs/06_model/05_tree.ipynb #5f2dd720
+_SCORES = 2**18  # attention scores of a chunk and a head, at most; a chunk of one stretch may have more
+
+
 def _make_chunks(
     start: int,  # where the stretches begin in the flat row
     lengths: list[int],  # longest first; empty ones are ignored
-    seen: Tensor,  # int64 [ancestors' tokens]: where they are in the flat row
+    seen: list[slice],  # where the ancestors' tokens are in the flat row
     device: torch.device | str = "cpu",
 ) -> list[Chunk]:
     "Divide stretches into chunks of similar length."
     parts: list[list[int]] = []
+    shared = _up(sum(part.stop - part.start for part in seen))
     for n in filter(None, lengths):
-        if not parts or _up(n) < 0.75 * _up(parts[-1][0]):
+        width = _up(parts[-1][0]) if parts else 0
+        full = parts and (len(parts[-1]) + 1) * width * (shared + width) > _SCORES
+        if not parts or full or _up(n) < 0.75 * width:
             parts.append([])
         parts[-1].append(n)
     out = []
@@ -143,17 +163,19 @@ class PrefixTree:
         stretches, last = _find_stretches(rows)
         sizes = [stretch.end - stretch.begin for stretch in stretches]
         by_parent = sorted(range(len(stretches)), key=lambda n: (stretches[n].parent, -sizes[n]))
-        self.chunks, flat, where, owner, seen = [], [], [], [], {-1: torch.arange(0)}
+        self.chunks, flat, where, owner, seen = [], [], [], [], {-1: []}
         for parent, siblings in groupby(by_parent, key=lambda n: stretches[n].parent):
             siblings = list(siblings)
             self.chunks += _make_chunks(len(flat), [sizes[n] for n in siblings], seen[parent], device)
             for n in siblings:
                 row, begin, end, _ = stretches[n]
-                seen[n] = torch.cat([seen[parent], torch.arange(len(flat), len(flat) + sizes[n])])
+                seen[n] = _join(seen[parent], slice(len(flat), len(flat) + sizes[n]))
                 flat += rows[row][begin:end]
                 where += range(begin, end)
                 owner += [n] * sizes[n]
-        self.places = [seen[n].tolist() for n in last]  # per row: where its tokens are in the flat row
+        self.places = [
+            [i for part in seen[n] for i in range(part.start, part.stop)] for n in last
+        ]  # per row: where its tokens are in the flat row
         self.ids, self.position_ids = torch.tensor([flat], device=device), torch.tensor([where], device=device)
         reads = [places[i - 1] for places, s in zip(self.places, sampled) for i, x in enumerate(s) if x]
         self.reads = torch.tensor(reads, device=device)
@@ -203,111 +225,79 @@ def pack_tree(
     return out
 
 # %% ../../nbs/06_model/05_tree.ipynb #7b1b1716
-def _block(x: Tensor, c: Chunk) -> Tensor:  # [tokens, heads, dim] -> [heads, rows, width, dim]
-    "Pad a chunk's tokens to a rectangle."
-    out = x.new_zeros(c.rows * c.width, *x.shape[1:]).index_copy_(0, c.slots, x[c.tokens])
-    return out.view(c.rows, c.width, *x.shape[1:]).permute(2, 0, 1, 3)
+def _by_head(x: Tensor) -> Tensor:  # [tokens, heads, dim] -> [heads, tokens and 16 more, dim]
+    "Put the heads first, so that neighbouring tokens are one piece of memory; a rectangle may reach beyond the end."
+    out = x.new_zeros(x.shape[1], len(x) + 16, x.shape[2])
+    out[:, : len(x)] = x.transpose(0, 1)
+    return out
 
 
-def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [tokens of the chunk, heads, dim]
-    "Invert `_block`, dropping the padding."
-    return x.permute(1, 2, 0, 3).reshape(c.rows * c.width, x.shape[0], x.shape[3]).index_select(0, c.slots)
+def _block(x: Tensor, c: Chunk) -> Tensor:  # [heads, tokens, dim] -> [heads, rows, width, dim]
+    "Arrange a chunk's tokens as a rectangle."
+    if c.rows == 1:  # the tokens that follow are in the empty cells
+        return x[:, None, c.tokens.start : c.tokens.start + c.width]
+    return x.index_select(1, c.cells).view(len(x), c.rows, c.width, -1)
 
 
-def _queries(q: Tensor, c: Chunk, kv: int) -> Tensor:  # [kv * rows, group * width, dim]
+def _flat(x: Tensor, c: Chunk) -> Tensor:  # [heads, rows, width, dim] -> [heads, tokens of the chunk, dim]
+    "Invert `_block`, dropping the empty cells."
+    return x[:, 0, : len(c.slots)] if c.rows == 1 else x.flatten(1, 2).index_select(1, c.slots)
+
+
+def _queries(x: Tensor, c: Chunk, kv: int) -> Tensor:  # [heads, rows, width, dim] -> [kv * rows, group * width, dim]
     "Group a chunk's queries by key head."
-    h, d = q.shape[1:]
-    return _block(q, c).view(kv, h // kv, c.rows, c.width, d).transpose(1, 2).reshape(kv * c.rows, -1, d)
+    return x.unflatten(0, (kv, -1)).transpose(1, 2).reshape(kv * c.rows, -1, x.shape[-1])
 
 
-def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv * rows, shared + width, dim]
+def _keys(k: Tensor, c: Chunk) -> Tensor:  # [kv, tokens, dim] -> [kv * rows, shared + width, dim]
     "Return a chunk's keys (or values): the ancestors' first, then each stretch's own."
-    kv, d = k.shape[1:]
-    ancestors = k.new_zeros(kv, c.shared, d)
-    ancestors[:, : len(c.seen)] = k.index_select(0, c.seen).transpose(0, 1)
-    return torch.cat([ancestors[:, None].expand(-1, c.rows, -1, -1), _block(k, c)], 2).view(kv * c.rows, -1, d)
+    out, at = k.new_empty(len(k), c.rows, c.shared + c.width, k.shape[2]), 0
+    for part in c.seen:
+        end = at + part.stop - part.start
+        out[:, :, at:end], at = k[:, None, part], end
+    out[:, :, at : c.shared] = 0  # padding
+    out[:, :, c.shared :] = _block(k, c)
+    return out.flatten(0, 1)
 
 
 def _probs(
-    q: Tensor, k: Tensor, c: Chunk, scale: float, window: Window | None
+    q: Tensor,  # scaled
+    k: Tensor,
+    c: Chunk,
+    window: Window | None,
 ) -> Tensor:  # [kv * rows, group * width, shared + width]
     "Compute the attention probabilities of a chunk."
-    bias = c.mask(window).to(q.dtype).repeat(q.shape[1] // c.width, 1)
-    return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale).softmax(-1)
+    scores, mask = torch.bmm(q, k.transpose(1, 2)), c.mask(window, q.dtype)
+    scores.unflatten(1, (-1, c.width))[..., -mask.shape[1] :] += mask
+    return scores.softmax(-1)
 
 # %% ../../nbs/06_model/05_tree.ipynb #b639dda5
-def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width, dim] -> [tokens of the chunk, h, dim]
+def _heads(x: Tensor, c: Chunk, h: int) -> Tensor:  # [kv * rows, group * width, dim] -> [h, tokens of the chunk, dim]
     "Invert `_queries`."
-    kv, d = len(x) // c.rows, x.shape[-1]
-    return _flat(x.view(kv, c.rows, h // kv, c.width, d).transpose(1, 2).reshape(h, c.rows, c.width, d), c)
+    kv = len(x) // c.rows
+    x = x.view(kv, c.rows, h // kv, c.width, -1).transpose(1, 2)
+    return _flat(x.reshape(h, c.rows, c.width, -1), c)
 
 
 def _share(g: Tensor, c: Chunk, into: Tensor):
     """Compute the backward pass of `_keys`: add each stretch's gradient to its own tokens, and the sum over stretches
     to the ancestors."""
-    g = g.view(into.shape[1], c.rows, c.shared + c.width, -1)
-    into[c.tokens] += _flat(g[:, :, c.shared :], c)
-    into.index_add_(0, c.seen, g[:, :, : len(c.seen)].sum(1, dtype=into.dtype).transpose(0, 1))
+    g, at = g.view(len(into), c.rows, c.shared + c.width, -1), 0
+    into[:, c.tokens] += _flat(g[:, :, c.shared :], c)
+    of_ancestors = g[:, :, : c.ancestors].sum(1, dtype=into.dtype) if c.rows > 1 else g[:, 0]
+    for part in c.seen:
+        end = at + part.stop - part.start
+        into[:, part] += of_ancestors[:, at:end]
+        at = end
 
 
-def _probs_backward(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, probs: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    "Compute the gradients of a chunk's queries, keys and values from its probabilities."
-    g_scores = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), probs, -1, probs.dtype).mul_(scale)
+def _probs_backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    "Compute the gradients of a chunk's scaled queries, keys and values from its probabilities."
+    g_scores = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), probs, -1, probs.dtype)
     return torch.bmm(g_scores, k), torch.bmm(g_scores.transpose(1, 2), q), torch.bmm(probs.transpose(1, 2), g)
 
-# %% ../../nbs/06_model/05_tree.ipynb #b10c0a7f
-_BLOCK = 512  # queries of a stretch per block
-
-
-def _blocks(q: Tensor, c: Chunk, window: Window | None) -> Iterator[tuple[slice, int, Tensor]]:
-    "Yield the query slice of every block of a chunk, the number of keys it sees, and its mask [group * block, keys]."
-    for start in range(0, c.width, _BLOCK):
-        at = slice(start, min(start + _BLOCK, c.width))
-        keys = c.shared + at.stop
-        yield at, keys, c.mask(window)[at, :keys].to(q.dtype).repeat(q.shape[1] // c.width, 1)
-
-
-def _cut(
-    x: Tensor, c: Chunk, at: slice
-) -> Tensor:  # [kv * rows, group * width, dim] -> [kv * rows, group * block, dim]
-    "Return one block of a chunk's queries."
-    return x.view(len(x), -1, c.width, x.shape[-1])[:, :, at].flatten(1, 2)
-
-
-def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:  # [kv * rows, group * block, dim]
-    "Compute the attention of one block by the kernel that torch chooses."
-    return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], attn_mask=bias, scale=scale)[:, 0]
-
-
-def _by_blocks(
-    q: Tensor, k: Tensor, v: Tensor, c: Chunk, scale: float, window: Window | None
-) -> Tensor:  # [kv * rows, group * width, dim]
-    "Compute the attention of a chunk, block by block."
-    out = torch.empty_like(q)
-    for at, keys, bias in _blocks(q, c, window):
-        part = _fused(_cut(q, c, at), k[:, :keys], v[:, :keys], bias, scale)
-        out.view(len(q), -1, c.width, q.shape[-1])[:, :, at] = part.unflatten(1, (-1, at.stop - at.start))
-    return out
-
-
-def _blocks_backward(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Chunk, scale: float, window: Window | None, wide: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    "Compute the gradients of a chunk's queries, keys and values; sums over blocks are accumulated in the `wide` type."
-    g_q, g_k, g_v = torch.empty_like(q), *(torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
-    for at, keys, bias in _blocks(q, c, window):
-        given = [x.detach().requires_grad_() for x in (_cut(q, c, at), k[:, :keys], v[:, :keys])]
-        with torch.enable_grad():
-            part, *more = torch.autograd.grad(_fused(*given, bias, scale), given, _cut(g, c, at))
-        g_q.view(len(q), -1, c.width, q.shape[-1])[:, :, at] = part.unflatten(1, (-1, at.stop - at.start))
-        for into, found in zip((g_k, g_v), more):
-            into[:, :keys] += found
-    return g_q, g_k, g_v
-
 # %% ../../nbs/06_model/05_tree.ipynb #207c7123
-_KEEP = 640  # keys; a chunk with more is computed by blocks
+_KEEP = 640  # keys; the probabilities of a chunk with more are computed again by the backward pass
 
 
 class _TreeAttention(torch.autograd.Function):
@@ -317,37 +307,35 @@ class _TreeAttention(torch.autograd.Function):
     def forward(ctx, q, k, v, chunks, scale, window):
         device = q.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
-        ctx.chunks, ctx.rule, ctx.dtypes = chunks, (scale, window), (q.dtype, k.dtype, v.dtype)
-        q, k, v = (x.to(dtype) for x in (q, k, v))
-        out, kept, learns = torch.empty(q.shape, dtype=dtype, device=q.device), [], any(ctx.needs_input_grad)
+        ctx.chunks, ctx.scale, ctx.window, ctx.dtypes = chunks, scale, window, (q.dtype, k.dtype, v.dtype)
+        q, k, v = (_by_head(x.to(dtype)) for x in (q * scale, k, v))
+        out, kept, learns = torch.empty_like(q), [], any(ctx.needs_input_grad)
         with torch.autocast(device, enabled=False):
             for c in chunks:
-                qs, ks, vs = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c)
-                probs = _probs(qs, ks, c, *ctx.rule) if ks.shape[1] <= _KEEP else None
-                out[c.tokens] = _heads(
-                    _by_blocks(qs, ks, vs, c, *ctx.rule) if probs is None else torch.bmm(probs, vs), c, q.shape[1]
-                )
-                kept.append(probs if learns else None)
+                probs = _probs(_queries(_block(q, c), c, len(k)), _keys(k, c), c, window)
+                out[:, c.tokens] = _heads(torch.bmm(probs, _keys(v, c)), c, len(q))
+                kept.append(probs if learns and probs.shape[2] <= _KEEP else None)
         ctx.save_for_backward(q, k, v, *kept)
-        return out
+        return out[:, :-16].transpose(0, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
         q, k, v, *kept = ctx.saved_tensors
-        wide, g = torch.promote_types(q.dtype, torch.float32), g.to(q.dtype)
-        grads = [torch.zeros(x.shape, dtype=wide, device=x.device) for x in (q, k, v)]
+        wide, g = torch.promote_types(q.dtype, torch.float32), _by_head(g.to(q.dtype))
+        g_q, g_k, g_v = torch.empty_like(q), *(torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
         with torch.autocast(g.device.type, enabled=False):
             for c, probs in zip(ctx.chunks, kept):
-                given = _queries(q, c, k.shape[1]), _keys(k, c), _keys(v, c), _queries(g, c, k.shape[1])
-                if probs is None:
-                    g_q, g_k, g_v = _blocks_backward(*given, c, *ctx.rule, wide)
-                else:
-                    g_q, g_k, g_v = _probs_backward(*given, probs, ctx.rule[0])
-                grads[0][c.tokens] += _heads(g_q, c, q.shape[1])
-                _share(g_k, c, grads[1])
-                _share(g_v, c, grads[2])
-        return *(x.to(t) for x, t in zip(grads, ctx.dtypes)), None, None, None
+                qs, ks, vs = _queries(_block(q, c), c, len(k)), _keys(k, c), _keys(v, c)
+                given = _block(g, c).flatten(1, 2).index_fill(1, c.empty, 0).unflatten(1, (c.rows, c.width))
+                probs = _probs(qs, ks, c, ctx.window) if probs is None else probs
+                found = _probs_backward(qs, ks, vs, _queries(given, c, len(k)), probs)
+                g_q[:, c.tokens] = _heads(found[0], c, len(q))
+                _share(found[1], c, g_k)
+                _share(found[2], c, g_v)
+        g_q *= ctx.scale
+        grads = (x[:, :-16].transpose(0, 1).to(t) for x, t in zip((g_q, g_k, g_v), ctx.dtypes))
+        return *grads, None, None, None
 
 # %% ../../nbs/06_model/05_tree.ipynb #97259547
 def _tree_forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, *, prefix_tree, **kwargs):
