@@ -58,7 +58,7 @@ def _about():
     mcp-grpo join     outputs/RUN                         train with it, on a further node
     mcp-grpo watch    outputs/RUN                         how is it doing?
     mcp-grpo monitor                                      which runs are running?
-    mcp-grpo profile  --tasks tasks/ --mode lora          what does a step cost?
+    mcp-grpo profile  --servers mcp.json --tasks tasks/   what does a step cost?
     mcp-grpo show     outputs/RUN                         what did the policy write?
     mcp-grpo view     outputs/RUN                         the same in a browser, token by token
     mcp-grpo compare  outputs/RUN                         did it get better?
@@ -192,7 +192,7 @@ Settings = Annotated[
 Mode = Annotated[
     str, Option(help="a preset: cpu, lora, gpu, vllm, full, tinker, reference, or the path of a YAML file")
 ]
-_Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside the training file")]
+_Heldout = Annotated[str, Option(help="a file of held-out tasks, with --tasks only; empty: validation.* beside it")]
 Model = Annotated[str, Option(help="a model's name, folder or GGUF file; empty: the packaged model")]
 _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; empty: mode and time")]
 

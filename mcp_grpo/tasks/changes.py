@@ -107,7 +107,7 @@ def _by_length(handles: list[tuple[Phrase, Any]]) -> dict[int, list[tuple[Phrase
     return found
 
 
-def deeds_of(writer: Writer, changer: Changer, plain: list[str]) -> tuple[str, ...]:
+def deeds_of(changer: Changer, plain: list[str]) -> tuple[str, ...]:
     "Return the wordings of a tool's action on {x}, with {v} for a second thing or a plain value."
     verb = words_of(changer.tool, changer.server)[0]
     if not plain:
@@ -139,7 +139,7 @@ def ask_changes(writer: Writer, phrases: list[Phrase], each: int) -> Iterator[Qu
         ]
         if not settings or not all(found) or plain and len(takes) > 1:
             continue
-        forms, label = deeds_of(writer, changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
+        forms, label = deeds_of(changer, plain), argument_label(plain[0]) if len(plain) == 1 else noun
         by_length = [_by_length(handles) for handles in found]
         for _ in range(each):
             looked_up = writer.rng.randrange(len(takes)) if writer.rng.random() < 0.75 else None  # None: all may be
@@ -250,7 +250,7 @@ def ask_makings(writer: Writer) -> Iterator[Question]:
                 continue
             if values in changer.refused:
                 continue
-            x, named = text_of_new(writer, changer, noun, given)
+            x, named = text_of_new(changer, noun, given)
             form, setting = (
                 writer.rng.choice(wordings.MAKE if named else wordings.MAKE_OF),
                 writer.rng.choice(wordings.SETTING),
@@ -271,7 +271,7 @@ def takes_existing_name(writer: Writer, changer: Changer) -> bool:
     return bool(given) and names.issuperset(given)
 
 
-def text_of_new(writer: Writer, changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
+def text_of_new(changer: Changer, noun: str, given: dict[str, Any]) -> tuple[str, bool]:
     """Return the text for the values of a new thing (first its name, then its owner, then the rest), and whether
     the text begins with a name and has no owner."""
     ends = {

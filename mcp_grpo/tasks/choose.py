@@ -35,7 +35,7 @@ KINDS = dict(  # kind -> weight in the mix
     sum=2,
     each=2,
 )
-_CHANGES = 0.15  # share of the tasks that change something, whatever their length, if the servers allow it
+_CHANGES = 1 / 6  # share of the tasks that change something, whatever their length, if the servers allow it
 _TRIES = 5  # questions per tool, and per pair of tools, that are tried until one of them becomes a task
 _KNOWN = {"name": 3, "number": 2.5, "rare": 0.5}  # how the asker knows the things -> weight in the mix
 

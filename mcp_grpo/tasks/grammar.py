@@ -57,7 +57,7 @@ class Grammar:
             for x, y in zip(chosen[::2], chosen[1::2]):
                 if x.reader is y.reader and not x.plain and len(chain) <= 2:
                     yield from ask_of_two(writer, x, y)
-            for n, tries in ((2, 2 * each), (3, 4 * each)):  # three things are less often all of training
+            for n, tries in ((2, 2 * each), (3, 8 * each)):  # three things are less often all of training
                 for _ in range(tries if len(chosen) >= 2 * n and len(chain) * n <= depth else 0):
                     several = writer.rng.sample(chosen, n)
                     if len({(phrase.reader.id, phrase.reader.items) for phrase in several}) == 1:
