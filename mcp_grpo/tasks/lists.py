@@ -17,11 +17,35 @@ from .catalog import Field, Thing, plural, records_of
 from .names import Group, Phrase, Question, about_words, belonging, headed_items, is_birth, is_folder
 from .names import most_of, possessive
 from .phrases import all_notes, best_item, best_so_far, can_be_added, can_be_compared, listed
-from .phrases import matching_items, naming_field, noted, running_total, sum_of, with_figures
+from .phrases import matching_items, naming_field, noted, running_total, sum_of, unfinished_items
+from .phrases import with_figures
 from .questions import Writer, ask_total, figures_in, normalized
 from .wordings import ways_to_win
 
 # %% ../../nbs/05_tasks/07_lists.ipynb #d0ba62c3
+def kinds_of_items(writer: Writer, group: Group, thing: Thing) -> Iterator[tuple[Field, str, list[dict]]]:
+    """Yield adjectives that apply to some items of a list: the field that they are read from, the adjective, the items.
+    It is a category's value, or says that a date of the items is missing."""
+    for field in thing.fields if len(group.records) >= 3 else ():
+        if field.kind != "category":
+            continue
+        value = writer.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
+        if re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value):
+            yield field, value, [record for record in group.records if str(record.get(field.path)) == value]
+    for field, adjectives, some in unfinished_items(group, thing):
+        if some or writer.rng.random() < 0.3:  # a policy should not learn that the answer is mostly 0
+            yield field, writer.rng.choice(adjectives), some
+
+
+def lent_things(writer: Writer, group: Group, field: Field) -> list[str]:
+    "Return what was lent, in plural, if the field of a list says when it was returned: books, for loans of books."
+    if "returned" not in field.label.split():
+        return []
+    thing = writer.catalog.thing(group.reader.gives)
+    lent = (writer.phrases.referred(other) for other in thing.fields if other.path in group.reader.shows)
+    return [plural(other.noun) for other in lent if other and not other.person]
+
+
 def ask_of_list(writer: Writer, group: Group) -> Iterator[Question]:
     "Yield questions about a list."
     thing, n = writer.catalog.thing(group.reader.gives), len(group.records)
@@ -36,21 +60,20 @@ def ask_of_list(writer: Writer, group: Group) -> Iterator[Question]:
     how_many, which = (wordings.COUNT, wordings.LIST) if owner else (wordings.COUNT_ALL, wordings.LIST_ALL)
     note, meaning = matching_items(group, thing), f"number of {group.meaning}"
     yield writer.ask("count", how_many, group, [n], None, note, meaning, **parts)
-    for field in thing.fields:
-        if field.kind != "category" or n < 3:
-            continue
-        value = writer.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
-        if not re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value):
-            continue
-        chosen = [record for record in group.records if str(record.get(field.path)) == value]
+    for field, value, chosen in kinds_of_items(writer, group, thing):
         told = parts | {
             "n": f"{value} {thing.plural}",
             "g": writer.rng.choice(
                 belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
             ),
         }
-        note, meaning = matching_items(group, thing, field, value), f"{value} {group.meaning}"
-        yield writer.ask("count", how_many, group, [len(chosen)], field.path, note, f"number of {meaning}", **told)
+        note = matching_items(group, thing, field, value if field.kind == "category" else None)
+        meaning, things = f"{value} {group.meaning}", lent_things(writer, group, field)
+        if owner and things and writer.rng.random() < 0.5:
+            told_n, forms = told | {"n": writer.rng.choice(things)}, wordings.COUNT_LENT
+            yield writer.ask("count", forms, group, [len(chosen)], field.path, note, f"number of {meaning}", **told_n)
+        else:
+            yield writer.ask("count", how_many, group, [len(chosen)], field.path, note, f"number of {meaning}", **told)
         values = [record[names.path] for record in chosen] if names else []
         if 2 <= len(values) <= 5:
             yield writer.ask("list", which, group, values, field.path, note, meaning, **told)

@@ -47,6 +47,7 @@ class Phrase:
     # call -> what to read in its result, such as `agent id: A7`
     notes: dict[Step, str] = dataclasses.field(default_factory=dict, hash=False)
     meaning: str = ""  # what it is, however it is named: agent of ticket T11
+    lent_to: tuple[str, ...] = ()  # names of whoever has not returned it
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,27 @@ def is_folder(record: dict) -> bool:
         and set(words_of(path)) & FOLDER_WORDS
         for path, value in record.items()
     )
+
+
+_UNFINISHED = {  # label of the date on which something was finished -> adjectives for what was not
+    "returned": ("current", "outstanding", "unreturned"),
+    **dict.fromkeys(("closed", "resolved", "solved"), ("open", "unresolved")),
+    **dict.fromkeys(("completed", "finished", "done"), ("open", "unfinished")),
+    **dict.fromkeys(("ended", "expired"), ("current", "active")),
+    "paid": ("unpaid", "outstanding"),
+    "settled": ("unsettled", "outstanding"),
+    **{word: (f"un{word}",) for word in ("answered", "read", "shipped", "delivered", "merged", "confirmed", "sent")},
+}
+
+
+# names of a thing that {x} has not returned
+LENT = ("the {w} that {x} has out", "the {w} that {x} still has", "the {w} that {x} has not brought back yet")
+
+
+def unfinished(field: Field) -> tuple[str, ...]:
+    "Return adjectives for things without this date, such as outstanding for loans that were not returned."
+    words = field.label.split() if field.kind == "date" else []
+    return next((_UNFINISHED[word] for word in words if word in _UNFINISHED), ())
 
 
 NEWEST, OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")

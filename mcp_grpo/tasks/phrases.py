@@ -16,9 +16,9 @@ from dataclasses import replace
 from .calls import FOLDER_WORDS, PLACE_WORDS, is_fact, words_of
 from .catalog import WORLDWIDE, Catalog, Field, Reader, Seen, Thing, is_somebody
 from .catalog import plural, records_of, relations_in, whole_arguments
-from .names import HEADINGS, NEWEST, OLDEST, RANKS, Group, Phrase, Step, about_words, belonging
+from .names import HEADINGS, LENT, NEWEST, OLDEST, RANKS, Group, Phrase, Step, about_words, belonging
 from .names import by_full_name, called, described, headed_items, is_adjective, is_birth, most_of
-from .names import related_names, restriction, role_of, standing_in, verb_forms, with_heading
+from .names import related_names, restriction, role_of, standing_in, unfinished, verb_forms, with_heading
 
 # %% ../../nbs/05_tasks/04_phrases.ipynb #a1c7e0d2
 _LONGEST_NOTE = 400  # characters
@@ -73,17 +73,28 @@ def item_names(group: Group, thing: Thing) -> list[str]:
     return [str(record[field.path]) if named else f"no. {i}" for i, record in enumerate(group.records, 1)]
 
 
-def matching_items(group: Group, thing: Thing, field: Field | None = None, value: str = "") -> str:
-    "Return the note that counts the items of a list, or those with this value of a field; empty for a long list."
+def matching_items(group: Group, thing: Thing, field: Field | None = None, value: str | None = "") -> str:
+    """Return the note that counts the items of a list, or those with this value of a field (None: without the field);
+    empty for a long list."""
     if len(group.records) > _MOST_NOTED:
         return ""
     said, number = [], 0
     for name, record in zip(item_names(group, thing), group.records):
-        fits = field is None or str(record.get(field.path)) == value
+        fits = field is None or (
+            record.get(field.path) is None if value is None else str(record.get(field.path)) == value
+        )
         number += fits
         shown = f": {record.get(field.path, 'none')}" if field else ""
         said.append(f"{name}{shown}{f' ({number})' if fits else ''}")
     return ", ".join(said)
+
+
+def unfinished_items(group: Group, thing: Thing) -> Iterator[tuple[Field, tuple[str, ...], list[dict]]]:
+    """Yield the dates on which items of a list were finished, such as returned, with adjectives for the items that were
+    not, and these items."""
+    for field in thing.fields:
+        if (adjectives := unfinished(field)) and field.path in group.reader.shows:
+            yield field, adjectives, [record for record in group.records if record.get(field.path) is None]
 
 
 def best_item(
@@ -413,6 +424,7 @@ class Phrases:
             texts, meaning = of.texts, of.meaning
             if thing := self.referred(field):
                 texts = related_names(field.label, thing, of.texts)
+                texts += tuple(form.format(w=thing.noun, x=x) for x in of.lent_to for form in LENT)
                 meaning = f"{role_of(field.label)} of {of.meaning}"
             yield Phrase(
                 texts,
@@ -475,6 +487,14 @@ class Phrases:
 
         if len(records) == 1 and group.owner:
             yield pick("only one", of("only"), records[0])
+        for field, adjectives, some in (
+            unfinished_items(group, thing) if group.owner and not group.reached_limit else ()
+        ):
+            if len(some) == 1:
+                texts = [text for word in adjectives for text in of(word)]
+                note = matching_items(group, thing, field, None)
+                lent = group.owner if "returned" in field.label.split() else ()
+                yield replace(pick(f"{adjectives[0]} one", texts, some[0], note=note), lent_to=lent)
         if not 2 <= len(records) <= 60 or group.plain and len(thing.fields) > 1:
             return
         for field, record, words in headed_items(group, thing):

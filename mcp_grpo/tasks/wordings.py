@@ -276,6 +276,20 @@ COUNT = (
 )
 
 
+COUNT_LENT = (  # things, such as books, that {o} has not returned
+    "How many {n} does {o} have out?",
+    "How many {n} does {o} have out at the moment?",
+    "How many {n} has {o} not brought back yet?",
+    "How many {n} does {o} still have?",
+    "How many of our {n} does {o} have right now?",
+    "How many {n} has {o} got out now?",
+    "Tell me how many {n} {o} still has.",
+    "Can you check how many {n} {o} has out?",
+    "{o}: how many {n} are out?",
+    "How many {n} has {o} yet to return?",
+)
+
+
 COUNT_ALL = (
     "How many {n} are there?",
     "How many {n} do we have?",
