@@ -194,14 +194,17 @@ def held_out_things(questions: Iterable[Question], share: float, seed: int) -> s
 def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[tuple[str, ...]]:
     """Return the sequences of tools to hold out. Every link of such a sequence occurs in other sequences, but the whole
     does not; the rarest come first. At most `share` of all questions have them,
-    and where any have three different tools, some of these stay."""
-    times = Counter(tools_of(question) for question in questions)
+    and of those with three different tools some stay, of those that change something and of the others."""
+    times, changing = Counter(), set()
+    for question in questions:
+        times[tools_of(question)] += 1
+        changing.update([tools_of(question)] if question.kind == "change" else [])
     found: set[tuple[str, ...]] = set()
     for tools in sorted(times, key=lambda tools: (times[tools], tools)):
         if len(set(tools)) < 3:
             continue
         inside = {other for other in times if _contains(other, tools)}
-        longer = {other for other in times if len(set(other)) >= 3}
+        longer = {other for other in times if len(set(other)) >= 3 and (other in changing) == (tools in changing)}
         if longer <= found | inside:
             continue
         links = {link for other in inside for link in zip(other, other[1:])}
