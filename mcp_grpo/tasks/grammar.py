@@ -10,11 +10,12 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from .catalog import Catalog, Seen
 from .changes import ask_acts, ask_changes, ask_joint_changes, ask_makings
 from .lists import ask_of_items, ask_of_list, ask_of_two_lists
-from .names import Group, Phrase, Question
+from .names import Group, Phrase, Question, belonging
 from .phrases import Phrases
 from .questions import Writer, ask_of_clocks, ask_of_each, ask_of_figures, ask_of_thing, ask_of_two
 from .wordings import Clock
@@ -39,7 +40,7 @@ class Grammar:
     def questions(self, depth: int = 5, each: int = 50, changes: int = 240) -> Iterator[Question]:
         """Yield questions of all kinds: about at most `each` things per chain of tools, about several of them together,
         and up to `changes` per tool that changes something."""
-        writer = self.writer
+        writer, catalog = self.writer, self.phrases.catalog
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
             by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
@@ -73,6 +74,11 @@ class Grammar:
             for groups in named.values():
                 for x, y in zip(groups, groups[1:]):
                     yield from ask_of_two_lists(writer, x, y, depth)
+        for group in self.phrases.searched():  # its items are counted and added up, as a person asks for their names
+            things = catalog.thing(group.reader.gives).plural
+            named = replace(group, owner=group.stated, texts=belonging(group.stated, things))
+            questions = itertools.chain(ask_of_list(writer, group), ask_of_items(writer, named, depth))
+            yield from (question for question in questions if question.kind in ("count", "sum"))
         for group in self.phrases.lists():
             yield from ask_of_list(writer, group)
             yield from ask_of_items(writer, group, depth)

@@ -56,13 +56,14 @@ def ask_of_list(writer: Writer, group: Group) -> Iterator[Question]:
     if group.plain:
         yield from ask_of_place(writer, group, thing)
         return
-    parts = {"n": thing.plural, "o": owner, "o_s": possessive(owner), "g": writer.rng.choice(group.texts)}
+    all_of = thing.plural if owner else group.texts[0].removeprefix("the ")
+    parts = {"n": all_of, "o": owner, "o_s": possessive(owner), "g": writer.rng.choice(group.texts)}
     how_many, which = (wordings.COUNT, wordings.LIST) if owner else (wordings.COUNT_ALL, wordings.LIST_ALL)
     note, meaning = matching_items(group, thing), f"number of {group.meaning}"
     yield writer.ask("count", how_many, group, [n], None, note, meaning, **parts)
     for field, value, chosen in kinds_of_items(writer, group, thing):
         told = parts | {
-            "n": f"{value} {thing.plural}",
+            "n": f"{value} {all_of}",
             "g": writer.rng.choice(
                 belonging(group.owner, f"{value} {thing.plural}") or (f"the {value} {thing.plural}",)
             ),

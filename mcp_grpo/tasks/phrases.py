@@ -181,6 +181,9 @@ def can_be_added(field: Field) -> bool:
     return not _NOT_ADDED & set(field.label.split())
 
 # %% ../../nbs/05_tasks/04_phrases.ipynb #110d1e46
+_MAKERS = frozenset("author writer artist composer director creator painter editor singer".split())
+
+
 def step_of(server: str, tool: str, params: dict) -> Step:
     return Step(server, tool, json.dumps(params, sort_keys=True, ensure_ascii=False))
 
@@ -350,6 +353,24 @@ class Phrases:
                     plain = bool(given) and not reader.key
                     meaning = f"{things} {texts[0]}" if plain else meaning
                     yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain, meaning=meaning)
+
+    def searched(self) -> Iterator[Group]:
+        "Yield the lists that a search returns for a person whom each of its results names: the books by an author."
+        for reader in self.catalog.readers:
+            if reader.items is None or reader.key is None or reader.key[1].by != "name":
+                continue
+            (argument, _), thing = reader.key, self.catalog.thing(reader.gives)
+            people = [field for field in thing.fields if field.kind == "person" and field.path in reader.shows]
+            for step, call in self.calls_of(reader).items():
+                given, records = str(call.given[argument]), records_of(reader, call)
+                for field in people if records else ():
+                    if {str(record.get(field.path)).casefold() for record in records} == {given.casefold()}:
+                        by = "by" if field.label in _MAKERS else f"with the {field.label}"
+                        texts, meaning = (
+                            (f"the {thing.plural} {by} {given}",),
+                            f"{thing.plural} of {field.label} {given}",
+                        )
+                        yield Group(texts, (step,), tuple(records), reader, (given,), meaning=meaning)
 
     def _owned(self, reader: Reader) -> bool:
         "Return whether the id of another thing, which no result of this tool describes, identifies a reader's list."

@@ -405,10 +405,21 @@ class Probe:
             if not given and set(words_of(name)) & ROOT_WORDS and len(folders := self.known[server].folders) == 1:
                 given = folders
             values = [str(value) if wants_text else value for value in identifiers.get(known_by, [])]
+            if set(words_of(last)) & SEARCHING and values:
+                values = [*self.people_in(f"{server}.{tool.name}"), *values]
             if not given and not values and wants_text:
                 values = self.called(server, tool, last)
             found[name] = list({json.dumps(value, sort_keys=True): value for value in (*given, *values)}.values())
         return found
+
+    def people_in(self, tool: str, most: int = 12) -> list[str]:
+        "Return people whom the results of a search name: a search for books may find those of an author."
+        catalog, found = self.catalog(), {}
+        for call, reader in catalog.read(self.seen.values()):
+            people = [field.path for field in catalog.thing(reader.gives).fields if field.kind == "person"]
+            for record in records_of(reader, call) if reader.id == tool else ():
+                found |= {record[path]: None for path in people if isinstance(record.get(path), str)}
+        return [*found][:most]
 
     def called(self, server: str, tool: mcp_types.Tool, argument: str) -> list[str]:
         """Return the names of a server's things that an argument is called after: `files` may be untracked files. None
