@@ -91,6 +91,7 @@ def command(function: Callable) -> Callable:
         # once, it would be woken for each small product of a real model
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+            os.environ.setdefault("KMP_BLOCKTIME", "1")  # milliseconds; the same for LLVM's and Intel's OpenMP
         # transformers imports DeepSpeed, which logs a warning if there is no GPU
         logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator" not in record.getMessage())
         # the working folder holds a user's modules (reward.module, functions of tasks); it comes last in sys.path, so

@@ -152,7 +152,7 @@ class _FixedHead(torch.autograd.Function):
         parts = []
         with torch.autocast(device, enabled=False):
             logits_of, back = _logits_of(head, hidden, dtype, temperature), head.weight.to(dtype)
-            block = max(1, _IN_CACHE // len(back))
+            block = max(1, _IN_CACHE // len(back)) if device == "cpu" else chunk
             for h, t in zip(hidden.split(chunk), tokens.split(chunk)):
                 blocks = zip(logits_of(h).split(block), t.split(block))
                 found = (_derive(z, token, head, temperature, entropy_gradient) for z, token in blocks)

@@ -199,13 +199,12 @@ def new_compositions(questions: Iterable[Question], share: float = 0.15) -> set[
     for question in questions:
         times[tools_of(question)] += 1
         changing.update([tools_of(question)] if question.kind == "change" else [])
-    found: set[tuple[str, ...]] = set()
+    longer, found = {tools for tools in times if len(set(tools)) >= 3}, set()
     for tools in sorted(times, key=lambda tools: (times[tools], tools)):
         if len(set(tools)) < 3:
             continue
         inside = {other for other in times if _contains(other, tools)}
-        longer = {other for other in times if len(set(other)) >= 3 and (other in changing) == (tools in changing)}
-        if longer <= found | inside:
+        if any(kind <= found | inside for kind in (longer & changing, longer - changing) if kind):
             continue
         links = {link for other in inside for link in zip(other, other[1:])}
         left = set().union(*(set(zip(other, other[1:])) for other in times if other not in inside | found))

@@ -76,7 +76,9 @@ class Grammar:
                     yield from ask_of_two_lists(writer, x, y, depth)
         for group in self.phrases.searched():  # its items are counted and added up, as a person asks for their names
             things = catalog.thing(group.reader.gives).plural
-            named = replace(group, owner=group.stated, texts=belonging(group.stated, things))
+            made = f" by {group.stated[0]}" in group.texts[0]
+            texts = belonging(group.stated, things) if made else group.texts
+            named = replace(group, owner=group.stated, texts=texts)
             questions = itertools.chain(ask_of_list(writer, group), ask_of_items(writer, named, depth))
             yield from (question for question in questions if question.kind in ("count", "sum"))
         for group in self.phrases.lists():

@@ -17,7 +17,7 @@ from .catalog import Field, Thing, plural, records_of
 from .names import Group, Phrase, Question, about_words, belonging, headed_items, is_birth, is_folder
 from .names import most_of, possessive
 from .phrases import all_notes, best_item, best_so_far, can_be_added, can_be_compared, listed
-from .phrases import matching_items, naming_field, noted, running_total, sum_of, unfinished_items
+from .phrases import matching_items, naming_field, noted, running_total, sum_of
 from .phrases import with_figures
 from .questions import Writer, ask_total, figures_in, normalized
 from .wordings import ways_to_win
@@ -32,18 +32,9 @@ def kinds_of_items(writer: Writer, group: Group, thing: Thing) -> Iterator[tuple
         value = writer.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
         if re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value):
             yield field, value, [record for record in group.records if str(record.get(field.path)) == value]
-    for field, adjectives, some in unfinished_items(group, thing):
+    for field, adjectives, some in writer.phrases.unfinished(group):
         if some or writer.rng.random() < 0.3:  # a policy should not learn that the answer is mostly 0
             yield field, writer.rng.choice(adjectives), some
-
-
-def lent_things(writer: Writer, group: Group, field: Field) -> list[str]:
-    "Return what was lent, in plural, if the field of a list says when it was returned: books, for loans of books."
-    if "returned" not in field.label.split():
-        return []
-    thing = writer.catalog.thing(group.reader.gives)
-    lent = (writer.phrases.referred(other) for other in thing.fields if other.path in group.reader.shows)
-    return [plural(other.noun) for other in lent if other and not other.person]
 
 
 def ask_of_list(writer: Writer, group: Group) -> Iterator[Question]:
@@ -69,9 +60,9 @@ def ask_of_list(writer: Writer, group: Group) -> Iterator[Question]:
             ),
         }
         note = matching_items(group, thing, field, value if field.kind == "category" else None)
-        meaning, things = f"{value} {group.meaning}", lent_things(writer, group, field)
+        meaning, things = f"{value} {group.meaning}", writer.phrases.lent(group, field)
         if owner and things and writer.rng.random() < 0.5:
-            told_n, forms = told | {"n": writer.rng.choice(things)}, wordings.COUNT_LENT
+            told_n, forms = told | {"n": things[0].plural or plural(things[0].noun)}, wordings.COUNT_LENT
             yield writer.ask("count", forms, group, [len(chosen)], field.path, note, f"number of {meaning}", **told_n)
         else:
             yield writer.ask("count", how_many, group, [len(chosen)], field.path, note, f"number of {meaning}", **told)

@@ -298,10 +298,17 @@ _UNFINISHED = {  # label of the date on which something was finished -> adjectiv
 LENT = ("the {w} that {x} has out", "the {w} that {x} still has", "the {w} that {x} has not brought back yet")
 
 
-def unfinished(field: Field) -> tuple[str, ...]:
-    "Return adjectives for things without this date, such as outstanding for loans that were not returned."
+_LENDING = frozenset("loan loaned lent borrowed borrowing rental rented hire hired checkout due".split())
+
+
+def unfinished(field: Field, thing: Thing) -> tuple[str, ...]:
+    """Return adjectives for things without this date, such as outstanding for loans that were not returned. What was
+    sold and not returned is nothing that is expected back."""
     words = field.label.split() if field.kind == "date" else []
-    return next((_UNFINISHED[word] for word in words if word in _UNFINISHED), ())
+    lending = _LENDING & {
+        word for text in (thing.noun, *(other.label for other in thing.fields)) for word in text.split()
+    }
+    return next((_UNFINISHED[word] for word in words if word in _UNFINISHED and (lending or word != "returned")), ())
 
 
 NEWEST, OLDEST = ("newest", "latest", "most recent", "last"), ("oldest", "first", "earliest")

@@ -89,14 +89,6 @@ def matching_items(group: Group, thing: Thing, field: Field | None = None, value
     return ", ".join(said)
 
 
-def unfinished_items(group: Group, thing: Thing) -> Iterator[tuple[Field, tuple[str, ...], list[dict]]]:
-    """Yield the dates on which items of a list were finished, such as returned, with adjectives for the items that were
-    not, and these items."""
-    for field in thing.fields:
-        if (adjectives := unfinished(field)) and field.path in group.reader.shows:
-            yield field, adjectives, [record for record in group.records if record.get(field.path) is None]
-
-
 def best_item(
     group: Group,
     thing: Thing,
@@ -181,6 +173,7 @@ def can_be_added(field: Field) -> bool:
     return not _NOT_ADDED & set(field.label.split())
 
 # %% ../../nbs/05_tasks/04_phrases.ipynb #110d1e46
+_NOT_LENT = frozenset("branch library location shop store office desk site order reservation".split())
 _MAKERS = frozenset("author writer artist composer director creator painter editor singer".split())
 
 
@@ -200,6 +193,7 @@ class Phrases:
             self.calls_to[call.server, call.tool][step] = call
         self.names = self._names()
         self.types = self._types()
+        self.lacking: dict[tuple, bool] = {}  # (reader, list, path of a field) -> whether a record lacks it
         self.rare: set[str] = set()  # numbers of things that can be found by name too; filled by `lists`
 
     def _names(self) -> dict[tuple[str, str], set]:
@@ -354,6 +348,48 @@ class Phrases:
                     meaning = f"{things} {texts[0]}" if plain else meaning
                     yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain, meaning=meaning)
 
+    def unfinished(self, group: Group) -> Iterator[tuple[Field, tuple[str, ...], list[dict]]]:
+        """Yield the dates on which items of a list were finished, such as returned, with adjectives for the items that
+        were not, and these items; nothing where a status says it, or where a tool lists only what is finished."""
+        thing = self.catalog.thing(group.reader.gives)
+        shown = [field for field in thing.fields if field.path in group.reader.shows]
+        if any({"status", "state"} & set(field.label.split()) for field in shown):
+            return
+        categories = [field.path for field in shown if field.kind == "category"]
+        said = {str(record.get(path)).casefold() for path in categories for record in group.records}
+        for field in shown:
+            adjectives = tuple(word for word in unfinished(field, thing) if word not in said)
+            if adjectives and self._may_lack(group.reader, field.path):
+                yield field, adjectives, [record for record in group.records if record.get(field.path) is None]
+
+    def _may_lack(self, reader: Reader, path: str) -> bool:
+        "Return whether any record that a reader returned lacks a field."
+        place = reader.id, reader.items, path
+        if place not in self.lacking:
+            calls = self.calls_of(reader).values()
+            self.lacking[place] = any(path not in record for call in calls for record in records_of(reader, call))
+        return self.lacking[place]
+
+    def referring(self, reader: Reader) -> list[Field]:
+        "Return the field of a loan that says what was lent; empty if several fields may, or none."
+        own = reader.key and reader.key[1].thing
+        fields = [field for field in self.catalog.thing(reader.gives).fields if field.path in reader.shows]
+        found = [
+            field
+            for field in fields
+            if (thing := self.referred(field))
+            and not (thing.person or thing.noun == own or set(thing.noun.split()) & _NOT_LENT)
+        ]
+        return found if len(found) == 1 else []
+
+    def lent(self, group: Group, field: Field) -> list[Thing]:
+        "Return what was lent, if a list belongs to a person and a field says when its items were returned."
+        owner = group.reader.key and group.reader.key[1].thing
+        person = self.catalog.thing(owner).person if owner in self.nouns else owner and is_somebody(owner)
+        if not person or "returned" not in field.label.split():
+            return []
+        return [self.referred(other) for other in self.referring(group.reader)]
+
     def searched(self) -> Iterator[Group]:
         "Yield the lists that a search returns for a person whom each of its results names: the books by an author."
         for reader in self.catalog.readers:
@@ -445,7 +481,8 @@ class Phrases:
             texts, meaning = of.texts, of.meaning
             if thing := self.referred(field):
                 texts = related_names(field.label, thing, of.texts)
-                texts += tuple(form.format(w=thing.noun, x=x) for x in of.lent_to for form in LENT)
+                if of.lent_to and field in self.referring(of.reader):
+                    texts += tuple(form.format(w=thing.noun, x=x) for x in of.lent_to for form in LENT)
                 meaning = f"{role_of(field.label)} of {of.meaning}"
             yield Phrase(
                 texts,
@@ -508,13 +545,11 @@ class Phrases:
 
         if len(records) == 1 and group.owner:
             yield pick("only one", of("only"), records[0])
-        for field, adjectives, some in (
-            unfinished_items(group, thing) if group.owner and not group.reached_limit else ()
-        ):
+        for field, adjectives, some in self.unfinished(group) if group.owner and not group.reached_limit else ():
             if len(some) == 1:
                 texts = [text for word in adjectives for text in of(word)]
                 note = matching_items(group, thing, field, None)
-                lent = group.owner if "returned" in field.label.split() else ()
+                lent = group.owner if self.lent(group, field) else ()
                 yield replace(pick(f"{adjectives[0]} one", texts, some[0], note=note), lent_to=lent)
         if not 2 <= len(records) <= 60 or group.plain and len(thing.fields) > 1:
             return
