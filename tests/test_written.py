@@ -9,6 +9,7 @@ from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool
 from mcp_grpo.env.answers import shows, written
+from mcp_grpo.env.episode import state_text
 from mcp_grpo.env.reward import succeeded
 from mcp_grpo.env.state import Record, ToolEvent
 from mcp_grpo.task import ShortRow, Task, read_rows, read_tasks, task_digest
@@ -87,9 +88,9 @@ async def calls_of(lease, server: str, calls: list[dict], longest: int) -> tuple
 
 
 async def state_of(lease, check: dict) -> tuple[str, bool]:
-    "What the state check's tool says, and whether it refused."
+    "The state as an episode reads it, and whether the tool refused."
     result = await lease.call(check["server"], check["tool"], check["params"])
-    return result.content, bool(result.is_error)
+    return state_text(result), bool(result.is_error)
 
 
 async def fault_of(pool: Pool, server: str, row: dict, task: Task) -> str:
