@@ -10,7 +10,7 @@ from conftest import ROOT, third_party_part
 
 from mcp_grpo.client.pool import Pool, together
 from mcp_grpo.client.spec import from_mcp_servers
-from mcp_grpo.env.episode import cut_result
+from mcp_grpo.env.episode import cut_result, state_text
 from mcp_grpo.env.answers import gives, same_argument, shows, written
 from mcp_grpo.env.reward import succeeded
 from mcp_grpo.env.state import Record, ToolEvent
@@ -86,7 +86,7 @@ async def play_all(name: str) -> tuple[dict, list]:
     limit, spec = asyncio.Semaphore(AT_ONCE), specs([name])[name]
 
     async def read(lease, check):
-        return (await lease.call(name, check["tool"], check["params"])).content if check else None
+        return state_text(await lease.call(name, check["tool"], check["params"])) if check else None
 
     async def play(row):
         check = row.get("state_check")
