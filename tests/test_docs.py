@@ -156,7 +156,7 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
         "--warmstart 30"
     ): "experiments/bench_models.ipynb trains with such a file",
     ".venv/bin/mcp-grpo tasks --servers servers.json --out tasks/": "test_cli.py, with the seeds that its server needs",
-    ".venv/bin/pip install openai": "make full installs it",
+    "export OPENAI_API_KEY=...": "a key of one's own",
     ".venv/bin/mcp-grpo export outputs/books --as gguf": "test_gguf.py, with a small model",
     (".venv/bin/mcp-grpo export outputs/evaluations/NAME --successes --out taught.jsonl"): "test_export.py",
     (
@@ -167,6 +167,7 @@ OTHER = {  # how the commands that train nothing are seen to: by this test, or b
     ".venv/bin/mcp-grpo login wiki --servers mcp.json --no-browser --port 8765": "test_oauth.py",
     ".venv/bin/mcp-grpo login wiki --servers mcp.json --forget": "test_oauth.py",
     ".venv/bin/mcp-grpo chat outputs/books --servers servers.json": "test_talk.py, with the packaged model",
+    ".venv/bin/mcp-grpo serve-policy outputs/desk": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve-policy outputs/books": "test_talk.py, with the packaged model",
     ".venv/bin/mcp-grpo serve polygon": "test_serve.py",
     ".venv/bin/mcp-grpo serve fmp --http --port 8000": "test_serve.py",
