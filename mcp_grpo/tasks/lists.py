@@ -32,7 +32,7 @@ def kinds_of_items(writer: Writer, group: Group, thing: Thing) -> Iterator[tuple
         value = writer.rng.choice(sorted({str(record.get(field.path)) for record in group.records}))
         if re.fullmatch(r"[a-z]+(?:[ -][a-z]+)?", value):
             yield field, value, [record for record in group.records if str(record.get(field.path)) == value]
-    for field, adjectives, some in writer.phrases.unfinished(group):
+    for field, adjectives, some in writer.phrases.unfinished_items(group):
         if some or writer.rng.random() < 0.3:  # a policy should not learn that the answer is mostly 0
             yield field, writer.rng.choice(adjectives), some
 

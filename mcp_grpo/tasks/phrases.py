@@ -348,7 +348,7 @@ class Phrases:
                     meaning = f"{things} {texts[0]}" if plain else meaning
                     yield Group(texts, (step,), tuple(records), reader, stated, owner, plain=plain, meaning=meaning)
 
-    def unfinished(self, group: Group) -> Iterator[tuple[Field, tuple[str, ...], list[dict]]]:
+    def unfinished_items(self, group: Group) -> Iterator[tuple[Field, tuple[str, ...], list[dict]]]:
         """Yield the dates on which items of a list were finished, such as returned, with adjectives for the items that
         were not, and these items; nothing where a status says it, or where a tool lists only what is finished."""
         thing = self.catalog.thing(group.reader.gives)
@@ -545,7 +545,7 @@ class Phrases:
 
         if len(records) == 1 and group.owner:
             yield pick("only one", of("only"), records[0])
-        for field, adjectives, some in self.unfinished(group) if group.owner and not group.reached_limit else ():
+        for field, adjectives, some in self.unfinished_items(group) if group.owner and not group.reached_limit else ():
             if len(some) == 1:
                 texts = [text for word in adjectives for text in of(word)]
                 note = matching_items(group, thing, field, None)
