@@ -333,7 +333,9 @@ def _finish(
     from mcp_grpo.observe.report import write_report
     from mcp_grpo.observe.track import termination_interrupts
 
-    warnings.filterwarnings("ignore")  # of libraries; important messages are in the log
+    warnings.filterwarnings("ignore")  # of libraries
+    warnings.filterwarnings("default", module="mcp_grpo")
+    warnings.showwarning = lambda message, *about: run.say(str(message))
     panel = contextlib.nullcontext()
     if sys.stdout.isatty() and not dry_run:
         from mcp_grpo.observe.watch import panel_below

@@ -376,7 +376,7 @@ class Overlong(Section):
     penalty: float = Field(1.0, ge=0, description="subtracted from the reward of an episode that reaches its limit")
     mask: bool = Field(
         False,
-        description="leave truncated episodes out of the loss; they still count in the baseline and in the averages",
+        description="leave truncated episodes out of the loss; they still count in the baseline",
     )
 
 

@@ -72,7 +72,7 @@ class Run:
             raise ConfigError(f"resume: {resume!r} is neither True nor False.")
         load_dotenv()
         given = [*([overrides] if overrides else []), *_settings_text(settings)]
-        given = ",".join(given) if resume else run_overrides(str(servers), str(tasks), str(heldout), given)
+        given = run_overrides(str(servers), str(tasks), str(heldout), given, resume)
         self.started, self.say, self.resumed, self.report_to = time.perf_counter(), say, resume, report_to
         self.cfg, self.folder = configure_run(mode, name, resume, given, seed, model, "", steps)
         self.measured: dict[str, Evaluation] = {}  # stage: before, warmstart or after -> its evaluation
@@ -234,12 +234,48 @@ class Run:
         else:
             spread.check()
 
+    def _open_trainer(self) -> None:
+        "Open the trainer; in a resumed run it loads the newest checkpoint."
+        from mcp_grpo.train.launch import open_trainer
+
+        log = self.log
+        self.trainer = open_trainer(
+            self.cfg,
+            self.plan,
+            self.policy,
+            self.engine,
+            self.pool,
+            self.chat,
+            self.tasks["train"],
+            self.folder,
+            self.resumed,
+            log.rollout,
+            log.line,
+        )
+        if self.resumed:
+            log.rewind(self.trainer.steps_done)
+            log.line(f"going on after step {self.trainer.steps_done}")
+
+    def _load_progress(self) -> None:
+        "Load what a resumed run has learnt so far, if `train` has not done it."
+        from mcp_grpo.train.warmstart import load_warm_start
+
+        self.check()
+        if not self.resumed or self.trainer:
+            return
+        if not self.steps_before:
+            load_warm_start(self.cfg, self.policy, self.folder)
+            return
+        self.warm_start()
+        self._open_trainer()
+        if self.plan.processes:
+            self.trainer.take_over()  # the workers' checkpoint
+
     def train(self) -> Iterator:
         """Train, and yield each step after it is on disk; in JupyterLab a learning curve grows below the cell. After
         an interrupt, finished steps are kept, and a second call goes on after them. If the held-out tasks were not
         evaluated before training, or after the warm start, this method evaluates them."""
         from mcp_grpo.train.health import log_lines
-        from mcp_grpo.train.launch import open_trainer
 
         if not self.known("before"):
             self.evaluate()
@@ -250,22 +286,7 @@ class Run:
         if self.trainer is None:
             if not self.steps_before and self.cfg.train.steps:
                 self._look_for_spread()
-            self.trainer = open_trainer(
-                self.cfg,
-                self.plan,
-                self.policy,
-                self.engine,
-                self.pool,
-                self.chat,
-                self.tasks["train"],
-                self.folder,
-                self.resumed,
-                log.rollout,
-                log.line,
-            )
-            if self.resumed:
-                log.rewind(self.trainer.steps_done)
-                log.line(f"going on after step {self.trainer.steps_done}")
+            self._open_trainer()
         plot = LivePlot()
         try:
             for step in self.trainer.fit():
@@ -291,15 +312,19 @@ class Run:
         "Write the trained policy as a Hugging Face folder, for use as `model`; `report` adds its model card."
         from mcp_grpo.train.checkpoint import export_model
 
-        place = self.folder / "model"
+        self._load_progress()
+        place, draft = self.folder / "model", self.folder / "model.part"
+        shutil.rmtree(draft, ignore_errors=True)
+        export_model(self.policy, draft)
         shutil.rmtree(place, ignore_errors=True)  # the folder may be from before the run was resumed
-        export_model(self.policy, place)
+        draft.rename(place)
         self.log.line(f"the trained model is in outputs/{self.cfg.run}/model/")
         return place
 
     def report(self) -> Report:
         """Log the change in success, write result.json, and return the report of the run's folder. Evaluate the
         held-out tasks again if steps were made since their last evaluation."""
+        self._load_progress()
         log, heldout = self.log, self.checked.heldout
         before, warmed = self.known("before") or self.evaluate(), self.known("warmstart")
         if not warmed and self.warm_seconds and not self.steps_done:

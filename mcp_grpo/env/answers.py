@@ -78,6 +78,17 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
+_ROUNDING = 1e-9  # tolerance of a number, as a fraction of it, unless a task gives another
+
+
+def _is_close(number: Decimal, wanted: Decimal, tolerance: float) -> bool:
+    """Return whether a number is within the tolerance, a fraction of `wanted`. Rounding does not change whole numbers,
+    so without a task's own tolerance they must be equal: the last digit of an ISBN counts."""
+    if tolerance <= _ROUNDING and number == int(number) and wanted == int(wanted):
+        return number == wanted
+    return abs(number - wanted) <= abs(wanted) * Decimal(repr(tolerance))
+
+
 def readable(
     content: str,  # a tool's result
 ) -> str:
@@ -94,14 +105,14 @@ def readable(
 def shows(
     content: str,  # a tool's result
     value: Any,  # the text or number to look for
-    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of `value`
+    tolerance: float = _ROUNDING,  # largest allowed difference of a number, as a fraction of `value`
 ) -> bool:
     "Return whether a result contains a value: a text as whole words, a number as a number."
     wanted, content = _decimal(value), readable(content)
     if wanted is None:
         return re.search(rf"(?<!\w){re.escape(_folded(str(value)))}(?!\w)", _folded(content)) is not None
     found = (Decimal(number[0].replace(",", "")) for pattern in _figures for number in pattern.finditer(content))
-    return any(abs(number - wanted) <= abs(wanted) * Decimal(repr(tolerance)) for number in found)
+    return any(_is_close(number, wanted, tolerance) for number in found)
 
 # %% ../../nbs/04_env/01_answers.ipynb #c53c4a0d
 _answer_number = re.compile(
@@ -122,7 +133,7 @@ def _amount(text: str) -> Decimal | None:
 def same_answer(
     given: str,  # one part of the policy's answer
     gold: str,  # the value asked for
-    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of `gold`
+    tolerance: float = _ROUNDING,  # largest allowed difference of a number, as a fraction of `gold`
 ) -> bool:
     "Return whether one part of an answer is the gold value."
     given, gold = _without_stop(given), _without_stop(written(gold))
@@ -131,7 +142,7 @@ def same_answer(
     amount, wanted = _amount(given), _amount(gold)
     if amount is None or wanted is None:
         return amount is wanted and _folded(given) == _folded(gold) != ""
-    return abs(amount - wanted) <= abs(wanted) * Decimal(repr(tolerance))
+    return _is_close(amount, wanted, tolerance)
 
 # %% ../../nbs/04_env/01_answers.ipynb #e955a6a7
 MAX_STATEMENT = 1000  # maximum length of a statement, in characters; `_states` rejects a longer text
@@ -262,13 +273,12 @@ def _same_wanted(kind: str, part: Any, wanted: tuple[str, Any], tolerance: float
         return False
     if kind == "date":
         return part == wanted[1]
-    return (part[1] == wanted[1][1] or percent and not wanted[1][1]) and abs(part[0] - wanted[1][0]) <= abs(
-        wanted[1][0]
-    ) * Decimal(repr(tolerance))
+    (number, unit), (amount, wanted_unit) = part, wanted[1]
+    return (unit == wanted_unit or percent and not wanted_unit) and _is_close(number, amount, tolerance)
 
 
 def _read(
-    text: str, values: list[tuple[str, Any]], tolerance: float = 1e-9, words: frozenset = frozenset()
+    text: str, values: list[tuple[str, Any]], tolerance: float = _ROUNDING, words: frozenset = frozenset()
 ) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a text; a part that is a wanted value is yielded as `("value", index)`. Units among the
     allowed words may follow a number without a space."""
@@ -334,7 +344,7 @@ def _states(
     context: Context,  # the parts that it may contain besides them
     labels: dict[Any, int] | None = None,  # name in the question -> index of the value that it belongs to
     any_order: bool = False,  # whether the values may come in any order
-    tolerance: float = 1e-9,  # largest allowed difference of a number, as a fraction of its value
+    tolerance: float = _ROUNDING,  # largest allowed difference of a number, as a fraction of its value
 ) -> bool:
     "Return whether a text states all the values, and nothing else."
     if len(text) > MAX_STATEMENT:

@@ -110,7 +110,7 @@ async def rubric(task: Task, outcomes: list[Outcome], cfg: RewardConfig) -> list
         missing = [name for name in criteria if not 0 <= found.points.get(name, -1) <= 10]
         if missing:
             return Invalid(f"judge: its answer has no points from 0 to 10 for the criterion {missing[0]}.")
-        return sum(weight * found.points[name] for name, weight in criteria.items()) / 10
+        return min(sum(weight * found.points[name] for name, weight in criteria.items()) / 10, 1.0)  # rounding
 
     texts = [transcript(task, outcome) for outcome in outcomes]
     different = list(dict.fromkeys(texts))

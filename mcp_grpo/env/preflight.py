@@ -69,7 +69,7 @@ def _check_tasks(
 # %% ../../nbs/04_env/08_preflight.ipynb #9b457f2e
 def _check_held_out(cfg: Config, train_tasks: list[Task], heldout_tasks: list[Task]) -> None:
     "Raise `ConfigError` if a held-out task is also a training task."
-    if cfg.train.steps == 0:
+    if not cfg.train.steps and not cfg.train.warmstart.steps:
         return
     trained_on = {(task.question, *task.servers): task.task_id for task in train_tasks}
     for task in heldout_tasks:

@@ -19,7 +19,7 @@ from ..client.pool import Pool, together
 from .action import MAX_CALLS, Action, Call, final_answer
 from .episode import Episode, Outcome, Step, play_turns
 from .answers import same_argument
-from .reward import matched
+from .reward import makes_needed, matched
 from .state import Record
 from ..servers.world import open_world
 from ..task import OfferedTool, Task, TaskError
@@ -115,7 +115,7 @@ def next_call(
     record: Record,  # record of the episode so far
 ) -> Call | None:
     "Return the first needed call that has not been made yet, in shown names; None if all have been made."
-    made = matched(task, record)
+    made = matched(task, record, makes_needed(task))
     left = (step for i, step in enumerate(task.tool_sequence) if i not in made)
     return next((shown_call(step, task.tools) for step in left), None)
 

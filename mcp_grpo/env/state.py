@@ -76,7 +76,7 @@ def _messages(state: str) -> list[str] | None:
         return [state]
     messages = found["messages"]
     return (
-        [json.dumps(message, sort_keys=True) for message in messages if isinstance(message, dict)]
+        [json.dumps(message, sort_keys=True) for message in messages if isinstance(message, (dict, str))]
         if isinstance(messages, list)
         else None
     )
@@ -89,7 +89,8 @@ def _added(before: str | None, after: str) -> list[str] | None:
         return None
     if new == [after]:
         return [after.removeprefix(before or "")] if after != before else []
-    return [str(json.loads(message).get("text", "")) for message in (Counter(new) - Counter(old)).elements()]
+    added = [json.loads(message) for message in (Counter(new) - Counter(old)).elements()]
+    return [message if isinstance(message, str) else str(message.get("text", "")) for message in added]
 
 # %% ../../nbs/04_env/02_state.ipynb #80b9c182
 MISSING = object()  # returned for a path that does not exist in a value
@@ -260,11 +261,8 @@ def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
     if "count" in check and _size(after) - _size(before) != check["count"]:
         return False
     if "contains" in check:
-        if isinstance(after, dict) and "messages" in after:
-            after, before = (
-                [{"text": message.get("text")} for message in state["messages"]] if isinstance(state, dict) else []
-                for state in (after, before)
-            )
+        if isinstance(after, dict) and isinstance(after.get("messages"), list):
+            after, before = map(_texts_alone, (after, before))
         if not isinstance(after, (dict, list)) and "path" not in check:
             return False  # `state_holds` has already judged a plain text as a whole
         added, lost = _changed(before, after)
@@ -276,6 +274,13 @@ def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
         ):
             return False
     return _own_check(check["function"], before, after) if "function" in check else True
+
+
+def _texts_alone(state: Any) -> list:
+    "Return the messages of a history without their other fields; none if it has no list of messages."
+    found = state.get("messages") if isinstance(state, dict) else None
+    messages = found if isinstance(found, list) else []
+    return [{"text": message.get("text")} if isinstance(message, dict) else message for message in messages]
 
 
 def _size(seen: Any) -> Any:

@@ -125,6 +125,11 @@ def configure_run(
         "data": {"train": tasks} if tasks else {},
         "train": {} if steps is None else {"steps": steps},
     }
+    if resume and not run:
+        raise ConfigError(
+            "resume: say which run goes on by the name of its folder in outputs/: --run NAME, or -r run NAME with "
+            "papermill."
+        )
     folder = _run_folder(str(run) or f"{Path(mode).stem}-{datetime.now():%Y%m%d-%H%M%S}")
     check_writable(folder)
     if resume:
@@ -312,6 +317,7 @@ def run_overrides(
     tasks: str = "",  # as for `task_files`
     heldout: str = "",
     settings: Iterable[str] = (),  # each "section.key=value", or several of them separated by commas
+    resume: bool = False,  # of a run that goes on, and keeps the limits on tokens that it found
 ) -> str:
     "Return the overrides of a run with a user's servers and tasks; `settings` come last and take precedence."
     given = []
@@ -322,7 +328,9 @@ def run_overrides(
         given += [f'servers.file="{path}"', "servers.names=[]"]
     if tasks:
         given += [f'{name}="{path}"' for name, path in zip(("data.train", "data.heldout"), task_files(tasks, heldout))]
-    if servers or tasks:
+    elif heldout:
+        given.append(f'data.heldout="{Path(heldout).expanduser().resolve()}"')
+    if (servers or tasks or heldout) and not resume:
         given += ["rollout.max_tokens=0", "rollout.max_new_tokens=0"]
     return ",".join([*given, *settings])
 

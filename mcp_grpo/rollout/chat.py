@@ -428,9 +428,13 @@ class Chat:
         self,
         ids: list[int],  # ids of a turn, as sampled
         truncated: bool = False,  # whether a token limit cut it off
+        stop: tuple[str, ...] = (),  # texts that end a turn; an answer does not contain them
     ) -> Action:
         "Read the turn that the policy sampled. Never raises."
-        return parse_turn(self.decode(ids), self.form, truncated)
+        text = self.decode(ids)
+        action = parse_turn(text, self.form, truncated)
+        ends = [text.index(mark) for mark in stop if mark in text]
+        return parse_turn(text[: min(ends)], self.form) if ends and action.answer is not None else action
 
     def texts(self, trajectory: Trajectory) -> list[TurnText]:
         "Return the prompt and the turns of a trajectory as text, with all markers."

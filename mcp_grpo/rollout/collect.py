@@ -64,7 +64,7 @@ class ModelPlayer:
         key = (*trajectory.key, self.turn)
         sampling = replace(self.sampling, max_new_tokens=min(room, self.sampling.max_new_tokens))
         sampled = _cut_at_stop(await self.engine.generate(trajectory.ids, sampling, key), chat, sampling.stop)
-        action = chat.parse(sampled.ids, truncated=sampled.finish_reason == "length")
+        action = chat.parse(sampled.ids, sampled.finish_reason == "length", sampling.stop)
         forced = self.force_rate and noise((*key, "forced"), 1)[0] < self.force_rate and not action.calls
         call = next_call(self.episode.task, self.episode.record) if forced else None
         written = chat.turn_ids(Action([call])) if call else []

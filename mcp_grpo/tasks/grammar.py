@@ -43,7 +43,7 @@ class Grammar:
         writer, catalog = self.writer, self.phrases.catalog
         by_chain: dict[tuple, list[Phrase]] = defaultdict(list)
         for phrase in itertools.islice(self.phrases.all(depth), 60_000):
-            by_chain[tuple(step.tool for step in phrase.steps)].append(phrase)
+            by_chain[tuple((step.server, step.tool) for step in phrase.steps)].append(phrase)
             pair = tuple(f"{step.server}.{step.tool}" for step in phrase.steps[-2:])
             if len(pair) == 2 and not self.learns[pair]:
                 known = {json.dumps(value) for record in phrase.earlier for value in record.values()}

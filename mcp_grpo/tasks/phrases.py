@@ -434,7 +434,8 @@ class Phrases:
                 )
         passed = {self.calls[step].id for step in of.steps}
         for field, reader, step in self.followed(of):
-            if reader.items is None or reader.tool in {step.tool for step in of.steps} or not self.calls[step].whole:
+            made = {(earlier.server, earlier.tool) for earlier in of.steps}
+            if reader.items is None or (reader.server, reader.tool) in made or not self.calls[step].whole:
                 continue
             owner, whose = of.texts, of.meaning
             if thing := self.referred(field):

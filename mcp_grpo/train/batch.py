@@ -51,11 +51,11 @@ def make_rows(
     max_tokens: int = 512,  # limit of an episode
 ) -> list[list[Row]]:  # by group; only episodes with a valid reward have a row
     "Make the rows of all groups; leave out groups with equal rewards if configured and the advantage allows it."
-    valid = [[t for t in group if t.outcome.reward is not None] for group in groups]
+    rows = [[_shaped_row(t, cfg, max_tokens) for t in group if t.outcome.reward is not None] for group in groups]
     if cfg.drop_zero_variance_groups and advantage_kind(cfg) in BY_EPISODE:
-        rewards = [torch.tensor([t.outcome.reward for t in group], dtype=torch.float64) for group in valid]
-        valid = [group for group, earned in zip(valid, rewards) if has_spread(earned)]
-    return [[_shaped_row(t, cfg, max_tokens) for t in group] for group in valid]
+        rewards = [torch.tensor([row.reward for row in group], dtype=torch.float64) for group in rows]
+        rows = [group for group, earned in zip(rows, rewards) if has_spread(earned)]
+    return rows
 
 
 def compute_advantages(

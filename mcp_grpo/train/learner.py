@@ -314,7 +314,7 @@ class Learner:
         cfg = self.cfg
         with deferred_interrupt():
             rate = self.optimizer.set_rate(self.steps_done)
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done)
+            generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.steps_done) % 2**63)
             updates = self.build_batches(groups, generator)
             batches = sum(updates, [])
             if cfg.kl.weight and cfg.kl.place == "loss":

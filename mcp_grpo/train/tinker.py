@@ -121,7 +121,8 @@ class TinkerLearner:
         rows = sum(by_group, [])
         if cfg.kl.weight:
             self.charge_kl([row for row in rows if any(row.sampled)])
-        compute_advantages(by_group, cfg, torch.Generator().manual_seed(self.seed * 1_000_003 + self.steps_done))
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.steps_done) % 2**63)
+        compute_advantages(by_group, cfg, generator)
         learnt, weights = weigh_rows(groups, rows, self.loss.weights, self.max_tokens)
         return MicroBatch(learnt, weights, share=False) if learnt else None
 

@@ -341,14 +341,19 @@ async def _own_answers(
     "Sample an answer to each of the packaged plain requests, and make rows of those without a call."
     requests, rng = _plain_requests(), random.Random(f"rehearsal/{cfg.seed}")
     sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
-    beside = [rng.choice(tasks) for _ in requests]
+    beside, running = [rng.choice(tasks) for _ in requests], len(requests)
 
     async def answer(number: int) -> Trajectory | None:
+        nonlocal running
         message = {"role": "user", "content": requests[number]}
         asked = replace(beside[number], prompt=[*beside[number].prompt[:-1], message])
         prompt, key = await opening_ids(asked, pool, chat), ("rehearsal", 0, str(number), 0)
-        turn = await engine.generate(prompt, sampling, (*key, 0))
-        await engine.release(key)
+        try:
+            turn = await engine.generate(prompt, sampling, (*key, 0))
+            await engine.release(key)
+        finally:
+            running -= 1
+            engine.expect(-1)  # a deterministic engine with fewer slots waits only for the others
         if chat.parse(turn.ids, truncated=turn.finish_reason == "length").answer is None:
             return None
         outcome = Outcome(0.0, {}, True, "answer", [], None)
@@ -356,11 +361,11 @@ async def _own_answers(
         trajectory.append_sampled(turn.ids, turn.logprobs)
         return trajectory
 
-    engine.expect(len(requests))
+    engine.expect(running)
     try:
         answers = await together(answer, range(len(requests)))
     finally:
-        engine.expect(-len(requests))
+        engine.expect(-running)
     return _supervised_rows([answer for answer in answers if answer is not None])
 
 
