@@ -186,6 +186,32 @@ def _doubt_sentence(sentence: str) -> str:
     return ""
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #a7010051
+# verbs of what a call that looks like reading may do to what it returns
+_USES_UP = set("acknowledge archive clear consume delete dequeue erase expire mark pop purge remove".split())
+_about_arguments = re.compile(
+    r"^\s*(?:args|arguments|param(?:eter)?s|returns?|yields|raises|examples?)\s*:?\s*$", re.I | re.M
+)
+
+
+def _sentences(description: str) -> list[str]:
+    "Return the sentences of a description, at least one, without its parts about arguments; a line may be wrapped."
+    text = _about_arguments.split(description.strip())[0]
+    text = re.sub(r"(?<![.!?;:])\n[ \t]*(?=[a-z])", " ", text)
+    return re.split(r"(?<=[.!?;])\s|\n", text.strip())
+
+
+def _doubt_later(sentence: str) -> str:
+    "Return the reason why a further sentence says that a call uses up what it returns, or an empty string."
+    words = re.findall(r"[a-z]+", sentence.lower())
+    for before, word in zip(["", *words], words):
+        stems = {word[:-1], word[:-2], word[:-3]} if word.endswith(("ed", "en")) else set()
+        passive = before in "is are be been being get gets then also automatically afterwards".split()
+        deed = before in ("", "also", "then", "and", "it", "this", "will") and word.endswith("s")
+        if passive and stems & _USES_UP or deed and _verb_of(word) & _USES_UP:
+            return f"its description speaks of a change ('{word}')"
+    return ""
+
+
 def properties_of(tool: mcp_types.Tool) -> dict[str, Any]:
     "Return the arguments of a tool with their schemas."
     return (tool.input_schema or {}).get("properties") or {}
@@ -207,9 +233,8 @@ def doubt_reading(
         return f"the text in its argument '{code}' may be executed"
     words = words_of(tool.name, server)
     things = {singular(word) for other in tools for name in properties_of(other) for word in words_of(name)} - _CHANGES
-    return _doubt_name(words, things) or _doubt_sentence(
-        re.split(r"(?<=[.!?;])\s|\n", (tool.description or "").strip())[0]
-    )
+    first, *others = _sentences(tool.description or "")
+    return _doubt_name(words, things) or _doubt_sentence(first) or next(filter(None, map(_doubt_later, others)), "")
 
 # %% ../../nbs/05_tasks/01_calls.ipynb #799bf9d8
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -710,6 +735,7 @@ class Known:
         "Return arguments for a call of a tool: the required ones and 30 % of the optional ones."
         needed, params = tool.input_schema.get("required", []), {}
         for name, schema in tool.input_schema.get("properties", {}).items():
+            schema = {} if isinstance(schema, bool) else schema  # true accepts any value
             if name not in needed and (
                 self.rng.random() < 0.7 or schema.get("type") == "object" or "cursor" in words_of(name)
             ):

@@ -32,7 +32,7 @@ from ..env.offer import offered
 from ..env.preflight import solved
 from ..env.answers import readable, shows
 from ..env.scripted import play
-from ..task import Task, write_tasks
+from ..task import Task, TaskError, write_tasks
 from .calls import PASSING, properties_of, words_of
 from .catalog import Catalog, Reader, Seen, inner_arguments, read_catalog, records_of
 from .catalog import whole_arguments, write_catalog
@@ -111,7 +111,9 @@ class Prover:
         self.probe, self.pool, self.catalog = probe, probe.pool, catalog
         self.rng = random.Random(f"offer {seed}")
         self.quiet = list(probe.seen.values())
-        self.readers = {(reader.server, reader.tool): reader for reader in self.catalog.readers}
+        self.readers: dict[tuple[str, str], list[Reader]] = defaultdict(list)  # (server, tool) -> a reader of each list
+        for reader in self.catalog.readers:
+            self.readers[reader.server, reader.tool].append(reader)
         self.changers = {(changer.server, changer.tool): changer for changer in catalog.changers}
         self.idle: dict[str, list[Lease]] = defaultdict(
             list
@@ -227,10 +229,11 @@ class Prover:
         if question.shown:  # the last call shows the answer; the calls before it need not repeat
             return all(shows(contents[-1], value) for value in question.values)
         for step, content in zip(question.steps, contents, strict=True):
-            seen, reader = self.probe.seen[step], self.readers[step.server, step.tool]
+            seen = self.probe.seen[step]
             again = replace(seen, content=content)
-            if content != seen.content and _lasting(reader, again) != _lasting(reader, seen):
-                return False
+            for reader in self.readers[step.server, step.tool] if content != seen.content else ():
+                if _lasting(reader, again) != _lasting(reader, seen):
+                    return False
         return True
 
     async def prove(self, question: Question, data_source: str) -> Task | str:
@@ -257,7 +260,10 @@ class Prover:
                 return "no reading tool shows the change"
         elif not await self.repeats(question):
             return "its answer changed when it was executed again"
-        task = self.task(question, check, data_source)
+        try:
+            task = self.task(question, check, data_source)
+        except TaskError as error:  # an empty name in a list
+            return f"it is no valid task: {str(error).partition(': ')[2]}"
         outcome = await play("oracle", task, self.pool)
         if any(not event.ok for event in outcome.events):
             return "one of its calls failed when it was executed again"
@@ -410,9 +416,14 @@ async def explore(
         report = probe.reports[changer.server]
         if not report.candidates[changer.tool]:
             report.dropped[changer.tool, "no wording states the arguments of a tool that changes something"] += 1
+    known = {(reader.server, reader.tool) for reader in catalog.readers}
+    for server, report in probe.reports.items():
+        for home in {home for home in catalog.homes.values() if home != server}:
+            for tool in (tool for tool in report.worked if (server, tool) not in known):
+                report.dropped[tool, f"{home} has other things of the same name: explore {server} alone"] += 1
     split = split_questions(questions, share, seed)
     half = round(tasks * share / 2)
-    wanted = dict(zip(SETS, (tasks, round(tasks * share), half, half)))
+    wanted = dict(zip(SETS, (tasks, max(round(tasks * share), 1), half, half)))
     parts = dict(zip(SETS, (split.train, split.heldout, split.wording, split.composition)))
     found = found or Explored()
     found.reports, found.catalog = list(probe.reports.values()), catalog
@@ -516,13 +527,16 @@ def write_explored(
 
     try:
         run_sync(run)
-    except KeyboardInterrupt:
+    except BaseException as error:
         if found.train and found.heldout:
             _write_found(found, names, folder, say)
-            say(f"interrupted: the {len(found.train)} tasks found until then are in {folder}")
+            why = "interrupted" if isinstance(error, KeyboardInterrupt) else "not finished"
+            say(f"{why}: the {len(found.train)} tasks found until then are in {folder}")
         raise
     say(str(found))
-    if not found.train or not found.heldout:
+    if found.train and not found.heldout:
+        say("no task could be held out: ask for more tasks, or hold out a larger share")
+    if not found.train:
         if found.catalog:
             write_catalog(found.catalog, folder / "catalog.json")
         raise ConfigError(

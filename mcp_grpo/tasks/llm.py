@@ -135,7 +135,6 @@ async def propose(
         for server, tool in tools
         if pool.specs[server].own_state or not doubt_reading(tool, all_of[server], server)
     ]
-    withheld = {tool.name for _, tool in tools} - {tool.name for _, tool in listed}
     rejected = Verified([])
 
     async def ask(i: int) -> dict | None:
@@ -151,8 +150,6 @@ async def propose(
             rejected.drop(why, str(error))
             return None
         why = "it needs more calls than were allowed" if len(found.calls) > wanted.max_turns else ""
-        if any(call.tool.rpartition(".")[2] in withheld for call in found.calls):
-            why = "it may change data behind a server: set isolation in the server's entry"
         if why:
             rejected.drop(why, found.question)
             return None
@@ -165,7 +162,8 @@ async def propose(
         ).row() | {"data_source": "llm"}
 
     rows = await together(ask, range(wanted.n_samples))
-    verified = await made_tasks([row for row in rows if row], pool)
+    allowed = {(server, tool.name) for server, tool in listed}
+    verified = await made_tasks([row for row in rows if row], pool, allowed=allowed)
     verified.dropped += rejected.dropped
     verified.examples |= rejected.examples
     return verified
@@ -277,7 +275,10 @@ def rephrase_file(
     """Add reworded tasks to a task file. The model's answers are kept beside it, so that no answer is paid for twice.
     Raises `ConfigError`."""
     tasks, folder = read_tasks(path), Path(path).parent
+    known = {task.task_id for task in tasks}
+    plain = [task for task in tasks if "rephrased" not in task.extra]
     given = {"url": asked} if asked.startswith("http") else {"model": asked}
-    found = rephrase_sync(tasks, Endpoint(endpoint_settings(cache=str(folder / "asked.jsonl"), **given)), times)
+    found = rephrase_sync(plain, Endpoint(endpoint_settings(cache=str(folder / "asked.jsonl"), **given)), times)
+    found.tasks = [task for task in found.tasks if task.task_id not in known]  # the file may hold some already
     write_tasks(tasks + found.tasks, path)
     return found

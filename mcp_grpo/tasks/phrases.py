@@ -165,7 +165,15 @@ def can_be_compared(field: Field, values: Sequence) -> bool:
         years = all(isinstance(value, int) and 1500 <= value <= 2100 for value in values)
         if years and not words[-1].endswith("s") and not _QUANTITIES & set(words):
             return False  # published: 1865
+    if field.kind == "date" and not _have_one_form(values):
+        return False
     return field.kind in ("number", "date") and not _CODES & set(words)
+
+
+def _have_one_form(dates: Sequence) -> bool:
+    "Return whether dates can be compared as texts: all have a time of day or none, at the same offset from UTC."
+    texts = [str(date) for date in dates if date is not None]
+    return len({(len(text[:19]), re.sub(r"^\.\d+", "", text[19:])) for text in texts}) <= 1
 
 
 def can_be_added(field: Field) -> bool:
@@ -588,7 +596,8 @@ class Phrases:
                 value = random.Random(f"{group.meaning} {field.label}").choice(several)
                 some = [record for record in records if str(record[field.path]) == value]
                 days = [record.get(dated.path) for record in some]
-                for best, words in ((max, NEWEST), (min, OLDEST)) if None not in days else ():
+                comparable = None not in days and can_be_compared(dated, days)
+                for best, words in ((max, NEWEST), (min, OLDEST)) if comparable else ():
                     if len(set(days)) == len(days) and (best is max or not group.reached_limit):
                         texts = [text for word in words for text in of(f"{word} {value.lower()}")]
                         note, found = best_item(group, thing, dated, best, (field, value)), some[days.index(best(days))]

@@ -37,6 +37,7 @@ from .tables import CHANGES_ROWS, Table, read_tables, takes_statement
 
 # %% ../../nbs/05_tasks/11_probe.ipynb #a04e0d80
 _PATIENCE = 10  # seconds per call; a slower tool is left out
+_MOST_ENDED = 3  # sessions that the calls of a tool may end; then it is left out
 _TEXTS = set("body comment content description message note reason text".split())  # arguments that hold a new text
 _AMOUNTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)  # for an argument that is a number
 
@@ -242,7 +243,7 @@ def own_values(pool: Pool, servers: Iterable[str]) -> set[str]:
     return {
         value
         for value in (*os.environ.values(), *(value for server in servers for value in pool.specs[server].env.values()))
-        if value
+        if len(value) >= 8  # a shorter one is no secret, and may well stand in a result: 1, en, Oslo
     } - public
 
 
@@ -278,6 +279,8 @@ class Probe:
         }
         self.seen: dict[Step, Seen] = {}  # reading calls that succeeded
         self.tried: set[Step] = set()
+        self.lost: set[str] = set()  # servers whose session for reading has ended
+        self.ended: Counter[tuple[str, str]] = Counter()  # (server, tool) -> sessions that its calls ended
         self.guessed: set[tuple[str, str]] = set()  # (server, reading tool) that takes a value which no result gives
         self.changers: list[Changer] = []
         # (server, tool) -> values of each try, and its check
@@ -327,6 +330,12 @@ class Probe:
         with anyio.move_on_after(_PATIENCE):
             result = await lease.call(server, tool, params)
         report.calls[tool] += 1
+        if result is None or result.fault:
+            self.lost.add(server)
+            self.ended[server, tool] += 1
+            if self.ended[server, tool] >= _MOST_ENDED:
+                why = " ".join(result.content.split()) if result else f"a call takes more than {_PATIENCE} seconds"
+                report.left_out[tool] = f"its calls end the session: {why}"
         if result is None:
             report.left_out[tool] = f"a call takes more than {_PATIENCE} seconds"
         elif result.is_error or result.fault or re.match(r"\s*error\b", result.content[:20], re.I):
@@ -365,7 +374,13 @@ class Probe:
             reading[server] = {name: tool for name, tool in tools.items() if name not in self.changing[server]}
             changing += [tools[name] for name in self.changing[server]]
         catalog = make_catalog(reading, self.seen.values(), changing)
-        self.made = so_far, catalog.model_copy(update={"changers": self.changers})
+        homes = catalog.homes
+        changers = [
+            changer
+            for changer in self.changers
+            if all(homes.get(key.thing, changer.server) == changer.server for key in changer.takes.values())
+        ]
+        self.made = so_far, catalog.model_copy(update={"changers": changers})
         return self.made[1]
 
     def identifiers(self) -> dict[tuple[str, str], list]:
@@ -475,6 +490,10 @@ class Probe:
                         if monotonic() > over or worked >= enough or not self.promising(server, tool.name):
                             break
                         await self.look(leases[server], server, tool.name, params)
+                        if server in self.lost:  # its next calls need a living session
+                            await leases[server].release()
+                            leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
+                            self.lost.discard(server)
                 if len(self.seen) == before:
                     break
 

@@ -136,6 +136,7 @@ async def made_tasks(
     pool: Pool,  # opened on this event loop
     names: dict[str, str] | None = None,  # server's name in the rows -> its name in the pool
     at_once: int = 8,  # rows completed at the same time
+    allowed: set[tuple[str, str]] | None = None,  # (server, tool) of the tools that may be called; None: all
 ) -> Verified:
     "Complete, execute and verify the tasks of rows; rejected rows are counted by reason."
     rejected = Verified([])
@@ -143,9 +144,11 @@ async def made_tasks(
     async def make(item: tuple[int, dict]) -> Task | None:
         i, row = item
         try:
-            return await _with_answer(
-                await complete_task(Task.from_row(row, f"task {i}", names), pool, names or {}, f"task {i}"), pool
-            )
+            task = await complete_task(Task.from_row(row, f"task {i}", names), pool, names or {}, f"task {i}")
+            if allowed is not None and not {(call["server"], call["tool"]) for call in task.tool_sequence} <= allowed:
+                rejected.drop("it may change data behind a server: set isolation in the server's entry", task.question)
+                return None
+            return await _with_answer(task, pool)
         except (TaskError, ValidationError) as error:
             said, why = str(error) if isinstance(error, TaskError) else explain(error), "it is no valid task"
             if any(part in said for part in ("no tool", "no argument", "not configured", "no server has")):

@@ -91,6 +91,12 @@ def _rows_in(content: str) -> list[dict] | None:
     return value if isinstance(value, list) and all(isinstance(row, dict) for row in value) else None
 
 
+def _plain_columns(rows: list[dict]) -> list[dict]:
+    "Return rows without the columns that hold lists or objects, such as an array of tags."
+    nested = {name for row in rows for name, value in row.items() if isinstance(value, (list, dict))}
+    return [{name: value for name, value in row.items() if name not in nested} for row in rows]
+
+
 async def read_tables(
     lease: Lease,
     server: str,
@@ -114,7 +120,8 @@ async def read_tables(
             dict.fromkeys(str(row["table_name"]) for row in columns if re.fullmatch(r"\w+", str(row.get("table_name"))))
         )
         found = [(name, await select(f"SELECT * FROM {name} LIMIT {_MOST_ROWS + 1}")) for name in names[:most]]
-        found = [(name, rows) for name, rows in found if rows and len(rows) <= _MOST_ROWS]
+        found = [(name, _plain_columns(rows)) for name, rows in found if rows and len(rows) <= _MOST_ROWS]
+        found = [(name, rows) for name, rows in found if rows[0]]
         more = (writer.name, takes_statement(writer, CHANGES_ROWS)) if writer and writer.name != tool.name else ()
         if not writer and own_state and found:
             name, column = found[0][0], next(iter(found[0][1][0]))
