@@ -6,6 +6,7 @@
 __all__ = ['settle_room', 'load_warm_start', 'warm_start', 'look_for_spread']
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #fddedf97
+import gc
 import itertools
 import math
 import random
@@ -236,6 +237,7 @@ def warm_up(
     share = not unsupported_tree(policy.model)
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: sampling has no dropout either
+    gc.freeze()  # a collection would look at each of the rows, which all stay
     for step in range(steps):
         while len(order) < size:
             order += generator.sample(range(len(rows)), len(rows))
@@ -258,6 +260,7 @@ def warm_up(
             trim_memory()
         shown = total / tokens if tokens else shown  # a step may hold rehearsed answers only
         yield shown
+    gc.unfreeze()
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5cd12738
 _WEIGHTS = "warmstart.safetensors"  # in the folder of a run: the trained weights after the warm start
