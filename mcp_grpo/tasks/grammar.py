@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from .catalog import Catalog, Seen
 from .changes import ask_acts, ask_changes, ask_joint_changes, ask_makings
-from .lists import ask_of_items, ask_of_list, ask_of_two_lists
+from .lists import ask_of_items, ask_of_list, ask_of_things_led_to, ask_of_two_lists
 from .names import Group, Phrase, Question, belonging
 from .phrases import Phrases
 from .questions import Writer, ask_of_clocks, ask_of_each, ask_of_figures, ask_of_thing, ask_of_two
@@ -69,6 +69,7 @@ class Grammar:
                 for group in self.phrases.groups(phrase):
                     yield from ask_of_list(writer, group)
                     yield from ask_of_items(writer, group, depth)
+                    yield from ask_of_things_led_to(writer, group, depth)
                     if len(chain) == 1 and writer.is_named(phrase) and not group.roundabout and not group.beside:
                         named[group.reader.id, group.reader.items].append(group)
             for groups in named.values():
@@ -84,6 +85,7 @@ class Grammar:
         for group in self.phrases.lists():
             yield from ask_of_list(writer, group)
             yield from ask_of_items(writer, group, depth)
+            yield from ask_of_things_led_to(writer, group, depth)
         yield from ask_makings(writer)
         yield from ask_acts(writer)
         near = [
