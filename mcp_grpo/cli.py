@@ -193,7 +193,7 @@ Settings = Annotated[
 Mode = Annotated[
     str, Option(help="a preset: cpu, lora, gpu, vllm, full, tinker, reference, or the path of a YAML file")
 ]
-_Heldout = Annotated[str, Option(help="a file of held-out tasks, with --tasks only; empty: validation.* beside it")]
+_Heldout = Annotated[str, Option(help="a file of held-out tasks; empty: validation.* beside --tasks")]
 Model = Annotated[str, Option(help="a model's name, folder or GGUF file; empty: the packaged model")]
 _RunName = Annotated[str, Option(help="name of the run's folder below outputs/; empty: mode and time")]
 
@@ -280,7 +280,9 @@ def tasks(
         say(rephrase_file(Path(out) / "train.json", rephrase))
     say(
         f"{len(found.train)} training tasks and {len(found.heldout)} held-out tasks are in {out}; "
-        f"{Path(out) / 'report.md'} describes the exploration. Next: mcp-grpo train --servers {servers} --tasks {out}"
+        f"{Path(out) / 'report.md'} describes the exploration. Next: mcp-grpo train --servers {servers} --tasks {out} "
+        "--model smollm2 --mode lora --warmstart 120 --steps 0 "
+        "--set train.tasks_per_step=8,train.warmstart.lr=1.5e-3"
     )
 
 # %% ../nbs/12_cli.ipynb #94f4cf2c
