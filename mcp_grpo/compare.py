@@ -111,7 +111,7 @@ def evaluate_policy(
             if write
             else _play_model(cfg, pool, loaded, rounds, _kept_room(policy))
         )
-        with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, folder):
+        with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, folder, cfg.servers.file):
             for start in range(0, len(loaded), max(1, 64 // rounds)):
                 ended = []
                 try:

@@ -333,6 +333,10 @@ def examine(
 # %% ../nbs/10_run/02_doctor.ipynb #40b0e5f1
 def _shown_word(before: str, word: str) -> str:
     "Return a word of a command line, or `[hidden]` if it may be secret; `before` is the word before it."
+    if " " in word:  # a command line in itself, for a shell
+        words = word.split(" ")
+        return " ".join(_shown_word(first, second) for first, second in zip([before, *words], words))
+    word = re.sub(r"(?<=://)[^/@\s]+@", "[hidden]@", word)
     name, mark, value = word.partition(match[0] if (match := re.search("[=:]", word)) else "=")
     if mark and is_secret_name(name) and "${" not in value:
         return f"{name}{mark}[hidden]"

@@ -253,11 +253,17 @@ class Endpoint:
                 found = await client.responses.create(model=s.model, input=messages, **form)
                 text, usage = found.output_text, found.usage
                 used = usage and (usage.input_tokens, usage.output_tokens)
-        except self.openai.BadRequestError:
+        except self.openai.BadRequestError as error:
             if not structured:
-                raise EndpointError(f"{s.model} refuses the request; does it serve the backend {s.backend}?") from None
+                raise EndpointError(
+                    f"{s.model} refuses the request ({error.message[:300]}); does it serve the backend {s.backend}?"
+                ) from None
             self.structured, self.spent.answers = False, self.spent.answers - 1
-            return await self.request(client, messages, name, schema)
+            try:
+                return await self.request(client, messages, name, schema)
+            except EndpointError:
+                self.structured = True  # something else was the reason
+                raise
         except (
             AttributeError,
             LookupError,
@@ -271,6 +277,8 @@ class Endpoint:
             ) from None
         except self.openai.AuthenticationError:
             raise EndpointError("the endpoint does not accept the key; look at OPENAI_API_KEY.") from None
+        except (self.openai.NotFoundError, self.openai.PermissionDeniedError) as error:
+            raise EndpointError(f"the endpoint refuses {s.model} ({error.message[:300]}).") from None
         except self.openai.OpenAIError as error:
             raise EndpointError(
                 f"{s.model} did not answer after {s.retries + 1} tries: {type(error).__name__}; look at "

@@ -6,6 +6,7 @@
 __all__ = ['Conversations', 'serve_policy']
 
 # %% ../nbs/10_run/05_policy_server.ipynb #202a44e7
+import hashlib
 import itertools
 import json
 import os
@@ -26,6 +27,7 @@ from .config import explain
 from .env.action import Action, Call
 from .errors import UserError
 from .rollout.chat import Chat, ChatError
+from .rollout.collect import cut_at_stop
 from .rollout.engine import Engine, EngineError, Sampling
 from .rollout.messages import ChatMessage, calls_as_messages
 from .rollout.turns import prompt_messages
@@ -75,14 +77,21 @@ class Conversations:
         most: int = 10_000,  # largest number of turns to remember
     ):
         self.chat, self.most = chat, most
-        self.sampled: OrderedDict[str, list[int]] = OrderedDict()  # a turn's content and calls -> its tokens
+        self.sampled: OrderedDict[str, list[int]] = OrderedDict()  # a digest of a turn and all before it -> its tokens
 
     @staticmethod
-    def _key(text: str, calls: list[Call]) -> str:
-        return json.dumps([text, [[call.name, call.arguments] for call in calls]], sort_keys=True)
+    def _key(before: list[int], text: str, calls: list[Call]) -> str:
+        said = json.dumps([before, text, [[call.name, call.arguments] for call in calls]], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()
 
-    def remember(self, text: str, calls: list[Call], ids: list[int]) -> None:
-        self.sampled[self._key(text, calls)] = ids
+    def remember(
+        self,
+        before: list[int],  # tokens of the conversation before the turn; the same words may stand in another one
+        text: str,
+        calls: list[Call],
+        ids: list[int],  # tokens of the turn
+    ) -> None:
+        self.sampled[self._key(before, text, calls)] = ids
         while len(self.sampled) > self.most:
             self.sampled.popitem(last=False)
 
@@ -100,7 +109,7 @@ class Conversations:
             ids = self._opening(head, tools)
             for i, message in enumerate(messages[first:], first):
                 if message["role"] == "assistant":
-                    ids += self._turn(message)
+                    ids += self._turn(ids, message)
                 elif messages[i - 1]["role"] == "assistant":
                     last = next(
                         (j for j in range(i, len(messages)) if messages[j]["role"] == "assistant"), len(messages)
@@ -134,12 +143,18 @@ class Conversations:
             return self.chat.prompt_ids(head, [{"type": "function", "function": tool} for tool in tools])
         return self.chat.prompt_ids(prompt_messages(task, self.chat.form))
 
-    def _turn(self, message: dict) -> list[int]:
-        "Return the tokens of an assistant's turn."
-        calls = message.get("calls") or []
-        known = self.sampled.get(self._key(message["content"], calls))
+    def _turn(self, before: list[int], message: dict) -> list[int]:
+        """Return the tokens of an assistant's turn. The client's text stays text; raises `RequestError` if a call's
+        arguments hold a special token."""
+        calls, text = message.get("calls") or [], message["content"] or ""
+        known = self.sampled.get(self._key(before, text, calls))
+        if known is None and not calls:
+            return [*self.chat.text_ids(text), self.chat.end_id]
         if known is None:
-            return self.chat.turn_ids(Action(calls) if calls else Action(text=message["content"]))
+            said = json.dumps([[call.name, call.arguments] for call in calls], ensure_ascii=False)
+            if self.chat.added & set(self.chat.tokenizer.encode(said, add_special_tokens=False)):
+                raise RequestError("messages: a call of the assistant holds a special token of the policy.")
+            return self.chat.turn_ids(Action(calls))
         return known if known[-1] in self.chat.end_ids else [*known, self.chat.end_id]
 
 # %% ../nbs/10_run/05_policy_server.ipynb #c431afb2
@@ -153,9 +168,9 @@ class _Reply:
     used: dict[str, int]  # tokens
 
 
-def _read_reply(chat: Chat, ids: list[int], finish: str, prompt: int) -> _Reply:
+def _read_reply(chat: Chat, ids: list[int], finish: str, prompt: int, stop: tuple[str, ...] = ()) -> _Reply:
     "Read a sampled turn."
-    action = chat.parse(ids, truncated=finish == "length")
+    action = chat.parse(ids, finish == "length", stop)
     calls = [] if action.truncated else action.calls
     text = chat.decode(ids) if action.malformed or action.truncated else action.answer or ""
     used = {"prompt_tokens": prompt, "completion_tokens": len(ids), "total_tokens": prompt + len(ids)}
@@ -237,6 +252,7 @@ class PolicyServer:
             raise RequestError(f"the conversation has {len(ids)} tokens, and this model can read {self.most}.")
         wanted = asked.max_completion_tokens or asked.max_tokens or self.sampling.max_new_tokens
         stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+        stop = tuple(filter(None, (*stop, *self.sampling.stop)))
         sampling = replace(
             self.sampling,
             temperature=self.sampling.temperature if asked.temperature is None else asked.temperature,
@@ -250,11 +266,13 @@ class PolicyServer:
             self.engine.expect(-1)
             with anyio.CancelScope(shield=True):
                 await self.engine.release(key)
-        reply = _read_reply(self.chat, sampled.ids, sampled.finish_reason, len(ids))
+        turn = cut_at_stop(sampled, self.chat, stop)
+        reply = _read_reply(self.chat, turn.ids, turn.finish_reason, len(ids), stop)
         for text in stop:
-            if text and text in reply.text:
+            if text in reply.text:
                 reply = replace(reply, text=reply.text.partition(text)[0], finish="stop")
-        self.conversations.remember(reply.text, reply.calls, sampled.ids)
+        if turn is sampled:  # else the client does not see all of the turn
+            self.conversations.remember(ids, reply.text, reply.calls, turn.ids)
         return number, reply
 
     def _envelope(self, number: int, kind: str) -> dict:

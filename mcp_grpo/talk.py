@@ -6,9 +6,10 @@
 __all__ = ['Talk', 'open_sampler', 'trained_on', 'talk']
 
 # %% ../nbs/10_run/04_talk.ipynb #8f45f2f7
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -16,9 +17,9 @@ import anyio
 from .aio import run_sync
 from .client.pool import Lease, Pool, open_pool
 from .compare import open_evaluation
-from .config import Config, find_path, is_tiny, load_config, nearest, project_root, read_config
-from .env.action import Call, resolve
-from .env.episode import Episode, play_turns
+from .config import Config, ConfigError, find_path, is_tiny, load_config, nearest, project_root, read_config
+from .env.action import Action, Call, resolve
+from .env.episode import Episode, Step, play_turns
 from .env.state import ToolEvent
 from .errors import UserError
 from .observe.evaluate import evaluation_sampling
@@ -28,8 +29,10 @@ from .rollout.collect import ModelPlayer, opening_ids
 from .rollout.engine import Engine, Sampling
 from .rollout.trajectory import Trajectory
 from .rollout.turns import lists_tools
-from .task import Task, read_tasks
+from .task import Task, TaskError, read_tasks
 from .tasks.calls import doubt_reading
+
+_log = logging.getLogger(__name__)
 
 # %% ../nbs/10_run/04_talk.ipynb #ac7da910
 _REFUSED = "The user does not allow this call."
@@ -70,6 +73,17 @@ def _common_words(one: str, other: str) -> float:
     "Return the share of the words of two texts that both have."
     words, others = (set(re.findall(r"\w+", text.lower())) for text in (one, other))
     return len(words & others) / (len(words | others) or 1)
+
+
+@dataclass
+class _TalkingPlayer(ModelPlayer):
+    "A player that keeps the results of the last turn of a question, which the policy reads before the next question."
+
+    unread: list[dict] = field(default_factory=list)  # messages
+
+    def observe(self, action: Action, step: Step) -> None:
+        self.unread = step.observations if step.done else []
+        super().observe(action, step)
 
 
 _HOW_IT_ENDED = {
@@ -140,7 +154,8 @@ class Talk:
         task = Task.from_row({"task_id": "talk", "question": question, "answer": None, "servers": self.servers})
         if self.like:
             like = max(self.like, key=lambda known: (_common_words(known.question, question), len(known.tools)))
-            task = replace(task, tools=like.tools, prompt=[*like.prompt[:-1], *task.prompt], all_tools_of=[])
+            tools = [replace(tool, fails_first=0) for tool in like.tools]  # these failures are for training
+            task = replace(task, tools=tools, prompt=[*like.prompt[:-1], *task.prompt], all_tools_of=[])
         self.episode = _Attended(task, self.pool, self.allow, self.tell, self.allowed)
         await self.episode.start()
         if self.episode.end == "aborted":
@@ -158,11 +173,12 @@ class Talk:
                 f"{self.max_tokens}: offer fewer tools (--only)."
             )
         trajectory = Trajectory.begin(ids, task_id="talk", key=("talk", 0, "talk", 0))
-        self.player = ModelPlayer(self.episode, self.engine, self.chat, self.sampling, self.max_tokens, trajectory)
+        self.player = _TalkingPlayer(self.episode, self.engine, self.chat, self.sampling, self.max_tokens, trajectory)
 
     def _append(self, question: str) -> None:
         "Append a further question of the person."
-        ids, trajectory = self.chat.observation_ids([{"role": "user", "content": question}]), self.player.trajectory
+        messages, trajectory = [*self.player.unread, {"role": "user", "content": question}], self.player.trajectory
+        ids = self.chat.observation_ids(messages)
         if trajectory.ids[-1] not in self.chat.end_ids:
             ids = [self.chat.end_id, *ids]
         if self.player.full or len(trajectory.ids) + len(ids) >= self.max_tokens:
@@ -170,7 +186,7 @@ class Talk:
         if self.episode.end == "aborted":
             raise UserError("a server failed earlier: start a new conversation.")
         trajectory.append_given(ids, "user")
-        self.player.turn += 1
+        self.player.turn, self.player.unread = self.player.turn + 1, []
         self.episode.end = ""
 
 # %% ../nbs/10_run/04_talk.ipynb #17a99f47
@@ -210,7 +226,11 @@ def trained_on(
     if not run.is_file() and not is_tiny(policy):
         return []
     cfg = read_config(run) if run.is_file() else load_config("cpu")
-    tasks = read_tasks(find_path(cfg.data.heldout, "task file"), cfg.data.server_names)
+    try:
+        tasks = read_tasks(find_path(cfg.data.heldout, "task file"), cfg.data.server_names)
+    except (ConfigError, TaskError) as error:  # such as a run that was copied from another machine
+        _log.warning("The conversation begins without the prompt of a task: %s", error)
+        return []
     return [task for task in tasks if task.tools and lists_tools(task)]
 
 

@@ -51,6 +51,8 @@ def push_run(
     api = HfApi(endpoint=endpoint)
     try:
         repository = api.create_repo(name, private=not public, exist_ok=True).repo_id
+        if not public and not api.repo_info(repository).private:  # it existed before
+            raise UserError(f"{repository} is public: everybody would see the run. Add --public if that is meant.")
         additions = [CommitOperationAdd(inside, path) for inside, path in files.items()]
         commit = api.create_commit(repository, additions, commit_message=f"{folder.name}, trained with mcp_grpo")
     except HfHubHTTPError as error:

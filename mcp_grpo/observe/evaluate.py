@@ -596,12 +596,13 @@ def kept_if_cut_off(
     wanted: int,  # number of planned episodes
     task_file: str,
     folder: str | Path,  # as for `keep_evaluation`
+    servers: str = "",  # as for `keep_evaluation`
 ) -> Iterator[None]:
     "If an evaluation fails inside the block, save its finished episodes and log where they are."
     try:
         yield
     except BaseException:
         if episodes:
-            place = keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder)
+            place = keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder, servers)
             _log.warning("%d of %d episodes were finished; these are in %s", len(episodes), wanted, place)
         raise

@@ -6,8 +6,8 @@
 __all__ = ['REQUEST', 'REPLY', 'main']
 
 # %% ../../nbs/02_sandbox/01_zygote.ipynb #afe3ffe1
-import ast, builtins, fcntl, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal, site, socket
-import struct, sys, traceback, types
+import ast, builtins, ctypes, fcntl, gc, importlib, importlib.machinery, io, json, linecache, os, random, signal
+import site, socket, struct, sys, traceback, types
 from contextlib import suppress
 
 from .walls import Limits, Walls, limit_resources
@@ -167,6 +167,8 @@ def _run_child(channel: int, walls: Walls | None, limits: Limits) -> None:
         else:
             with suppress(OSError, ValueError):
                 limit_resources(limits)
+            with suppress(AttributeError):  # where there is no prctl
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # this process dies with its parent
         for number, descriptor in enumerate((channel, *pair), 3):
             os.dup2(descriptor, number)
         os.closerange(6, 1 << 16)
