@@ -29,7 +29,8 @@ def schedule_factor(
     try:
         made = get_scheduler(schedule.name, throwaway, schedule.warmup, cfg.steps or 1, schedule.args)
         factor, warmup = made.lr_lambdas[0], schedule.warmup
-        peak = factor(warmup) if warmup < (cfg.steps or 1) else 1.0  # a run that ends within the warm-up never reaches it
+        reached = warmup < (cfg.steps or 1)  # else the run ends within the warm-up
+        peak = factor(warmup) if reached else 1.0
         return lambda step: peak * (step + 1) / (warmup + 1) if step < warmup else factor(step)
     except (ValueError, TypeError, AttributeError) as e:
         raise ConfigError(
