@@ -85,6 +85,7 @@ def whole_arguments(values: dict[str, Any]) -> dict:
 # %% ../../nbs/05_tasks/02_catalog.ipynb #8fffc080
 _SECTIONS = {"pagination", "paging", "page", "page info", "meta", "metadata", "links"}
 _NEXT = set("next page cursor token url uri offset link".split())
+_COUNT = set("total count number of results items records entries".split())  # but not a book's page count
 
 
 def says_more(value: dict) -> bool:
@@ -98,7 +99,7 @@ def says_more(value: dict) -> bool:
     def tells(words: set[str], part: Any) -> bool:
         if "next" in words and words <= _NEXT or words and words <= {"has", "more"}:
             return bool(part) and not isinstance(part, (list, dict))
-        counts = words & {"count", "results", "items", "records", "entries"} or paged and "total" in words
+        counts = words <= _COUNT and (words != {"total"} or paged)
         return bool(counts) and type(part) is int and part > longest
 
     return longest is not None and any(tells(set(name.split()), part) for name, part in told.items())

@@ -492,8 +492,13 @@ class Probe:
                         await self.look(leases[server], server, tool.name, params)
                         if server in self.lost:  # its next calls need a living session
                             await leases[server].release()
-                            leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
                             self.lost.discard(server)
+                            try:
+                                leases[server] = await stack.enter_async_context(await self.pool.lease([server]))
+                            except SessionError as error:
+                                if error.final:
+                                    raise
+                                self.reports[server].left_out |= dict.fromkeys(self.tools[server], str(error))
                 if len(self.seen) == before:
                     break
 
