@@ -473,7 +473,12 @@ def _steady_zones() -> list[str]:
     return sorted(zone for zones in kept.values() for zone in zones[:2])
 
 
-_TIMES = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60, 5)]
+# half of the times are whole or half hours, as people's are; noon and midnight are named more often than others
+_TIMES = [
+    f"{minutes // 60:02}:{minutes % 60:02}"
+    for step, times in ((5, 1), (30, 5), (720, 12))
+    for minutes in [*range(0, 24 * 60, step)] * times
+]
 
 
 # words in the names of two arguments; the argument with the first word gets the smaller value

@@ -346,8 +346,8 @@ async def prove_mix(
     rare: Collection[str] = (),  # numbers of things that people know by name
 ) -> None:
     """Add up to `wanted` proved tasks from a mix of questions; a pair is kept or dropped as a whole. Where a quarter of
-    the added tasks need several calls, about half of them do: of the others the last are dropped, but no tool's only
-    task."""
+    the added tasks need several calls, half of them do in the end, and where a sixth need three, a fifth: of the others
+    the last are dropped, but no tool's only task."""
     over, longest, mix, enough = monotonic() + seconds, 0.0, Mix(questions, wanted, seed, rare), len(kept) + wanted
     earlier = len(kept)
     while len(kept) < enough and (began := monotonic()) + longest < over:  # the next eight would end in time too
@@ -367,18 +367,21 @@ async def prove_mix(
                 last = unit[0].calls[-1]
                 prover.probe.reports[last.server].dropped[last.tool, reasons[0]] += 1
         longest = max(longest, monotonic() - began)
-    single = [task for task in kept[earlier:] if task.extra["calls"] == 1]
-    more = len(kept) - earlier - len(single)
-    times = Counter((call["server"], call["tool"]) for task in kept for call in task.tool_sequence)
     # questions of several calls fail more often, so too few of them may be left
-    for task in reversed(single) if 3 * more >= len(single) else ():
-        if len(single) <= more:
-            break
-        first = task.tool_sequence[0]
-        if not task.pair and times[tool := (first["server"], first["tool"])] > 1:
-            single.remove(task)
-            kept.remove(task)
-            times[tool] -= 1
+    for calls, share, least in ((2, 1 / 2, 1 / 4), (3, 1 / 5, 1 / 6)):
+        added = kept[earlier:]
+        fewer = [task for task in added if task.extra["calls"] < calls]
+        more, times = len(added) - len(fewer), Counter(tool for task in kept for tool in _needed(task))
+        spare = len(added) - int(more / share) if more >= least * len(added) else 0
+        for task in sorted(reversed(fewer), key=lambda task: task.extra["calls"]):
+            if spare > 0 and not task.pair and all(times[tool] > 1 for tool in _needed(task)):
+                kept.remove(task)
+                times.subtract(_needed(task))
+                spare -= 1
+
+
+def _needed(task: Task) -> set[tuple[str, str]]:
+    return {(call["server"], call["tool"]) for call in task.tool_sequence}
 
 # %% ../../nbs/05_tasks/13_explore.ipynb #615a0bc6
 async def explore(
@@ -437,7 +440,7 @@ async def explore(
     used, together_ = Counter(), set()
     for task in found.train + found.heldout:
         calls = [f"{call['server']}.{call['tool']}" for call in task.tool_sequence]
-        used.update({(call["server"], call["tool"]) for call in task.tool_sequence})
+        used.update(_needed(task))
         together_ |= set(zip(calls, calls[1:]))
     for name, report in probe.reports.items():
         report.used = Counter({tool: n for (server, tool), n in used.items() if server == name})

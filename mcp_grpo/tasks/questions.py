@@ -431,48 +431,89 @@ def ask_of_figures(writer: Writer, phrases: list[Phrase]) -> Iterator[Question]:
             return
 
 # %% ../../nbs/05_tasks/06_questions.ipynb #b33ff82e
+def hours_ahead(writer: Writer, phrase: Phrase) -> tuple[float, str] | None:
+    "Return by how many hours the second place is ahead of the first, and how the result says it."
+    for field in writer.catalog.thing(phrase.reader.gives).fields:
+        said = str(phrase.record.get(field.path))
+        if field.label.endswith("difference") and re.fullmatch(r"[+-]\d+(?:\.\d+)?h?", said):
+            return float(said.removesuffix("h")), f"{field.label}: {said}"
+    return None
+
+
+def ask_who_is_ahead(writer: Writer, clock: Clock, phrase: Phrase, hours: float, note: str) -> Iterator[Question]:
+    "Yield questions about the hours between two places."
+    a, b, both = city(clock.here), city(clock.there), f"{clock.here} to {clock.there}"
+    parts = dict(a=a, b=b)
+    if hours:
+        word, value = "ahead of" if hours > 0 else "behind", abs(hours)
+        value = int(value) if value == int(value) else value
+        meaning = f"time difference from {both}"
+        yield writer.ask("field", wordings.AHEAD, phrase, [value], "hours", note, meaning, w=word, **parts)
+        yield ask_furthest(writer, phrase, {a: 0, b: hours}, note)
+    answer, meaning = ["yes" if hours > 0 else "no"], f"whether ahead, from {both}"
+    yield writer.ask("whether", wordings.IS_AHEAD, phrase, answer, "hours", note, meaning, **parts)
+    if not hours or writer.rng.random() < 0.1:  # few places have the same time
+        answer, meaning = ["no" if hours else "yes"], f"whether same time, from {both}"
+        yield writer.ask("same", wordings.SAME_TIME, phrase, answer, "hours", note, meaning, **parts)
+
+
+def ask_furthest(writer: Writer, phrase: Phrase, hours: dict[str, float], note: str = "") -> Question:
+    "Return a question for the one of two or three places that is furthest ahead or behind; `hours` is by place."
+    best, q, w = writer.rng.choice([(max, "ahead", "ahead of"), (min, "behind", "behind")])
+    cities = writer.rng.sample(list(hours), len(hours))
+    parts = dict(q=q, w=w, xs=listed(cities), ors=listed(cities, "or"))
+    meaning = f"which is furthest {q} of {listed(cities)}"
+    forms = wordings.FURTHER[len(hours)]
+    return writer.ask("more", forms, phrase, [best(hours, key=hours.get)], "hours", note, meaning, **parts)
+
+
+def ask_of_day(writer: Writer, clock: Clock, phrase: Phrase, hours: float, time: str) -> Iterator[Question]:
+    "Yield a question whether it is already tomorrow, or still yesterday, in the other place."
+    hour, minute = map(int, clock.time.split(":")[:2])
+    there = hour + minute / 60 + hours
+    answer = "yes" if not 0 <= there < 24 else "no"
+    if hours and (answer == "yes" or writer.rng.random() < 0.5):
+        day = writer.rng.choice(("already tomorrow", "already the next day") if hours > 0 else ("still yesterday",))
+        said = "the same day" if answer == "no" else "the next day" if hours > 0 else "the day before"
+        parts = dict(t=writer.rng.choice(wordings.spoken_times(clock.time)), a=city(clock.here), b=city(clock.there))
+        meaning, note = f"whether {day} at {clock.time} in {clock.here} for {clock.there}", f"{time}, {said}"
+        yield writer.ask("whether", wordings.ANOTHER_DAY, phrase, [answer], "day", note, meaning, d=day, **parts)
+
+
 def ask_of_clocks(writer: Writer, phrases: Iterable[Phrase]) -> Iterator[Question]:
-    "Yield questions about the time of day in another place, and about the hours between two places."
-    together: dict[tuple[str, str], list[tuple[Clock, Phrase, str]]] = defaultdict(list)
+    "Yield questions about the time of day in other places, and about the hours between places."
+    together: dict[tuple[str, str], list[tuple[Clock, Phrase, str, tuple | None]]] = defaultdict(list)
     for phrase in phrases:
         if (clock := Clock.of(phrase)) is None:
             continue
-        thing, zones = writer.catalog.thing(phrase.reader.gives), (clock.here, clock.there)
-        single = replace(phrase, stated=zones)
-        times = [
-            str(value)
-            for field in thing.fields
-            if field.kind == "time" and (value := phrase.record.get(field.path)) not in (None, clock.time)
-        ]
-        said = dict(a=city(clock.here), b=city(clock.there))
-        if len(times) == 1:
-            together[clock.time, clock.here].append((clock, phrase, times[0]))
-        for field in thing.fields:
-            hours = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)h?", str(phrase.record.get(field.path)))
-            if field.label.endswith("difference") and hours and float(hours[2]):
-                word, value = ("ahead of" if hours[1] == "+" else "behind"), float(hours[2])
-                value = int(value) if value == int(value) else value
-                meaning = f"{field.label} from {clock.here} to {clock.there}"
-                note = f"{field.label}: {hours[0]}"
-                yield writer.ask("field", wordings.AHEAD, single, [value], "hours", note, meaning, w=word, **said)
-                ahead, meaning = (
-                    ["yes" if hours[1] == "+" else "no"],
-                    f"whether ahead, from {clock.here} to {clock.there}",
-                )
-                yield writer.ask("whether", wordings.IS_AHEAD, single, ahead, "hours", note, meaning, **said)
+        single, ahead = replace(phrase, stated=(clock.here, clock.there)), hours_ahead(writer, phrase)
+        if ahead is not None:
+            yield from ask_who_is_ahead(writer, clock, single, *ahead)
+        fields = writer.catalog.thing(phrase.reader.gives).fields
+        shown = {
+            str(phrase.record[field.path]) for field in fields if field.kind == "time" and field.path in phrase.record
+        }
+        if len(times := shown - {clock.time, "None"}) == 1:
+            [time] = times
+            together[clock.time, clock.here].append((clock, phrase, time, ahead))
+            if ahead is not None:
+                yield from ask_of_day(writer, clock, single, ahead[0], time)
     for (time, here), found in together.items():
         writer.rng.shuffle(found)
         for n in (1, 2, 3):
             for i in range(len(found)):
                 some = (found + found)[i : i + n]
-                zones, steps = [clock.there for clock, _, _ in some], [phrase.steps[-1] for _, phrase, _ in some]
+                zones, steps = [clock.there for clock, *_ in some], [phrase.steps[-1] for _, phrase, *_ in some]
                 if len(set(zones)) < n:
                     continue
-                first, values = some[0][1], [value for _, _, value in some]
+                first, values = some[0][1], [value for *_, value, _ in some]
                 notes = {step: f"{value} in {zone}" for step, value, zone in zip(steps, values, zones)}
                 both = Phrase((), tuple(steps), first.record, first.reader, (here, *zones), notes=notes)
-                *cities, last = map(city, zones)
-                b = ", ".join(cities) + " and " + last if cities else last
                 kind, meaning = "field" if n == 1 else "each", f"time at {time} in {here} for {', '.join(zones)}"
-                parts = {"t": time, "a": city(here), "b": b}
+                said = writer.rng.choice(wordings.spoken_times(time))
+                parts = {"t": said, "a": city(here), "b": listed(map(city, zones))}
                 yield writer.ask(kind, wordings.CLOCK, both, values, "time", meaning=meaning, **parts)
+                hours = {city(here): 0} | {city(zone): ahead[0] for zone, (*_, ahead) in zip(zones, some) if ahead}
+                if n == 2 and len(set(hours.values())) == 3:
+                    differences = {step: ahead[1] for step, (*_, ahead) in zip(steps, some)}
+                    yield ask_furthest(writer, replace(both, notes=differences), hours)

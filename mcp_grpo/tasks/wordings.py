@@ -707,13 +707,75 @@ IS_AHEAD = (
     "Are the clocks in {b} ahead of those in {a}?",
     "Can you check whether {b} is ahead of {a}?",
     "Tell me whether {b} is ahead of {a}.",
-    "Is it later in {b} than in {a}?",
-    "Do you know whether it is later in {b} than in {a}?",
+    "Is the time in {b} ahead of that in {a}?",
+    "Do you know whether {b} is ahead of {a}?",
     "Am I right that {b} is ahead of {a}?",
     "Is {b} further ahead in time than {a}?",
     "Please check: is {b} ahead of {a}?",
-    "Does {b} have a later time than {a}?",
+    "Are people in {b} ahead of those in {a}?",
 )
+
+
+SAME_TIME = (
+    "Do {a} and {b} have the same time?",
+    "Is it the same time in {a} and {b}?",
+    "Do the clocks in {a} and {b} show the same time?",
+    "Tell me whether it is the same time in {a} and {b}.",
+    "Can you check whether {a} and {b} have the same time?",
+    "Am I right that {a} and {b} have the same time?",
+    "Please check whether the clocks in {a} agree with those in {b}.",
+    "Is the time in {a} the same as in {b}?",
+    "Does {b} have the same time as {a}?",
+    "Do you know whether {a} has the same time as {b}?",
+)
+
+
+ANOTHER_DAY = (  # {d} is already tomorrow, or still yesterday
+    "When it is {t} in {a}, is it {d} in {b}?",
+    "It's {t} in {a}. Is it {d} in {b}?",
+    "At {t} in {a}, is it {d} in {b}?",
+    "Is it {d} in {b} when it is {t} in {a}?",
+    "I'm in {a} and it is {t}. Is it {d} in {b}?",
+    "If it's {t} in {a}, is it {d} in {b}?",
+    "Can you check whether it is {d} in {b} at {t} in {a}?",
+    "Tell me whether it is {d} in {b} when it is {t} in {a}.",
+    "Somebody in {a} calls at {t}. Is it {d} for people in {b}?",
+    "Do you know whether it is {d} in {b} at {t} in {a}?",
+)
+
+
+FURTHER = {  # number of places -> wordings; {q} is ahead or behind, {w} is ahead of or behind
+    2: (
+        "Which is further {q}, {ors}?",
+        "Which of the two is further {q}, {ors}?",
+        "Where are the clocks further {q}, in {ors}?",
+        "Is {ors} further {q}?",
+        "Of {xs}, which is further {q}?",
+        "Tell me which is further {q} in time, {ors}.",
+        "Can you check which is {w} the other, {ors}?",
+        "Which is {w} the other, {ors}?",
+        "Do you know which is further {q}, {ors}?",
+        "I need to know which of {xs} is {w} the other.",
+    ),
+    3: (
+        "Which is furthest {q}, {ors}?",
+        "Which of {xs} is furthest {q}?",
+        "Where are the clocks furthest {q}, in {ors}?",
+        "{xs}: which of them is furthest {q}?",
+        "Of {xs}, which is furthest {q} in time?",
+        "Tell me which is furthest {q}, {ors}.",
+        "Can you check which of {xs} is furthest {q}?",
+        "{ors}: which is {w} the other two?",
+        "Do you know which is furthest {q}, {ors}?",
+        "I need to know which of {xs} is {w} the other two.",
+    ),
+}
+
+
+def spoken_times(time: str) -> list[str]:
+    "Return how people say a time of day: 8:30, noon."
+    words = {"12:00": "noon", "00:00": "midnight"}
+    return [words[time]] if time in words else [time, time.removeprefix("0")] if time[:2] != "00" else [time]
 
 # %% ../../nbs/05_tasks/05_wordings.ipynb #59eb6db2
 _zone = re.compile(r"[A-Z][a-z]+/(?:[A-Z]\w+/)?([A-Z][\w-]+)|(UTC)")  # Asia/Tokyo
