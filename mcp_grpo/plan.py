@@ -12,13 +12,13 @@ from pkgutil import resolve_name
 from typing import Iterator
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedTokenizerBase
 
 from .config import Config, ConfigError, nearest
 from .env.judge import open_judges
 from .env.reward import open_terms
 from .machine import return_freed_memory
-from .model.policy import Machine, Plan, Policy, PolicyError, adapt, loading, open_tokenizer
+from .model.policy import Machine, Plan, Policy, PolicyError, adapt, check_fit, loading, open_tokenizer
 from .rollout.engine import find_engine
 from .train.advantage import ADVANTAGES, BY_EPISODE
 from .train.loss import LOSSES, advantage_kind, find_loss
@@ -181,9 +181,29 @@ def check_model(
             f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} reads at most "
             f"{longest} tokens: set rollout.max_tokens={longest} or less."
         )
+    if original := _first_rotation(config):
+        if cfg.rollout.max_tokens > original:
+            raise PolicyError(
+                f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} turns all positions "
+                f"differently in rows of more than {original} tokens, whatever else is in the batch: set "
+                f"rollout.max_tokens={original} or less."
+            )
+    tokenizer = open_tokenizer(cfg.model.name)
     if cfg.rollout.engine != "tinker":
+        check_fit(cfg.model.name, model, tokenizer)
         Policy(adapt(model, cfg))
-    return open_tokenizer(cfg.model.name)
+    return tokenizer
+
+
+def _first_rotation(config: PretrainedConfig) -> int | None:
+    """Return the length up to which a model with long rotary embeddings uses its first frequencies; None if they never
+    change (RoPE types `longrope` and `dynamic` of transformers)."""
+    text = config.get_text_config()
+    ropes = getattr(text, "rope_parameters", None) or {}
+    every = ropes.values() if all(isinstance(rope, dict) for rope in ropes.values()) else [ropes]
+    changing = [rope for rope in every if rope.get("rope_type") in ("longrope", "dynamic")]
+    longest = getattr(text, "original_max_position_embeddings", None) or getattr(text, "max_position_embeddings", None)
+    return min((rope.get("original_max_position_embeddings") or longest for rope in changing), default=None)
 
 # %% ../nbs/10_run/00_plan.ipynb #eae50e3e
 def check_algorithm(

@@ -10,6 +10,7 @@ __all__ = ['MAX_CALLS', 'ARGUMENT_ALIASES', 'Call', 'Action', 'final_answer', 't
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..task import OfferedTool
 
@@ -23,8 +24,8 @@ class Call:
 
     name: str  # the tool's shown name
     arguments: dict = field(default_factory=dict)  # shown argument name -> JSON value
-    # False: the call's syntax has no types, so a value that was parsed as a number may be meant as text
-    typed: bool = field(default=True, compare=False)
+    # shown argument name -> its text as it was written, in a syntax without types, where 1.10 may be no number
+    texts: dict = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -125,19 +126,37 @@ def resolve(
     return tool.server, tool.tool, {**arguments, **tool.fixed}
 
 # %% ../../nbs/04_env/00_action.ipynb #0352e427
+_TYPES = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+_TYPES |= {"list": "array", "dict": "object"}  # Python's name of a type -> the name in a JSON schema
+
+
+def _admitted(part: Any, schema: dict, depth: int = 4) -> set[str]:
+    "Return the types that a part of a schema admits; empty if it names none."
+    if not isinstance(part, dict) or not depth:
+        return set()
+    if isinstance(part.get("$ref"), str):
+        name = part["$ref"].rpartition("/")[2]
+        defined = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
+        return _admitted(defined.get(name), schema, depth - 1)
+    named, constants = part.get("type", []), part.get("enum", [part["const"]] if "const" in part else [])
+    types = {named} if isinstance(named, str) else {*named}
+    if not types and isinstance(constants, list):
+        types = {_TYPES[type(constant).__name__] for constant in constants}
+    choices = [choice for key in ("anyOf", "oneOf") for choice in part.get(key) or []]
+    return types.union(*(_admitted(choice, schema, depth - 1) for choice in choices))
+
+
 def with_texts(
     arguments: dict,  # real argument name -> value, parsed from untyped text
     schema: dict,  # the tool's JSON schema
+    texts: dict | None = None,  # real argument name -> the text of the value, where it is known
 ) -> dict:
-    "Return the arguments, with every value turned into text where the tool's schema wants a string."
-    wanted = {
-        name
-        for name, part in schema.get("properties", {}).items()
-        if isinstance(part, dict) and part.get("type") == "string"
-    }
-    return {
-        name: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        if name in wanted and not isinstance(value, str)
-        else value
-        for name, value in arguments.items()
-    }
+    """Return the arguments, with a value turned into text where the tool's schema admits a string and not the value's
+    type."""
+    found = dict(arguments)
+    for name, value in arguments.items():
+        types = _admitted((schema.get("properties") or {}).get(name), schema)
+        own = {_TYPES[type(value).__name__]} | ({"number"} if type(value) is int else set())
+        if "string" in types and not own & types:
+            found[name] = (texts or {}).get(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return found

@@ -225,8 +225,9 @@ class Episode:
         if self._out_of_order(call.name):
             refusal = f"{call.name} is out of order at the moment; try again"
             return ToolEvent(turn, call.name, server, tool, arguments, refusal, is_error=True)
-        if not call.typed and tool in lease.tools(server):
-            arguments = with_texts(arguments, lease.tools(server)[tool].input_schema)
+        if call.texts and tool in lease.tools(server):
+            *_, texts = resolve(replace(call, arguments=call.texts), self.task.tools)
+            arguments = with_texts(arguments, lease.tools(server)[tool].input_schema, texts)
         result = await self._ask(lease, server, tool, arguments)
         text = cut_result(result.content, self.max_result_chars or self.pool.specs[server].max_result_chars)
         if result.is_error:

@@ -14,7 +14,7 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ..aio import run_sync
 from ..client.pool import Pool, together
 from ..client.spec import ServerSpec
 from ..config import Config, ConfigError, nearest, project_root
-from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt
+from ..env.action import MAX_CALLS, Action, Call, observation, tool_prompt, with_texts
 from ..env.episode import Outcome, Step, play_turns
 from ..env.state import ToolEvent
 from ..files import check_writable
@@ -326,6 +326,7 @@ class Talk:
 
     async def step(self, action: Action) -> Step:
         "Make the calls of one turn; if it has none, return the user's next message."
+        action = replace(action, calls=list(map(self.as_meant, action.calls)))
         self.made[-1].append([_as_source(call, list(self.tools.values())) for call in action.calls])
         if action.truncated:
             self.end = "truncated"
@@ -336,6 +337,14 @@ class Talk:
         else:
             return self.next_message()
         return Step([], True)
+
+    def as_meant(self, call: Call) -> Call:
+        "Return a call whose arguments are texts where the method wants texts, as they were written."
+        tool = self.tools.get(call.name)
+        if tool is None or not call.texts:
+            return call
+        schema = self.lease.tools(tool.server)[tool.tool].input_schema
+        return replace(call, arguments=with_texts(call.arguments, schema, call.texts))
 
     async def call(self, call: Call) -> str:
         "Make one call, record it, and return its result."

@@ -14,6 +14,8 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .policy import PolicyError
+
 # %% ../../nbs/06_model/03_attention.ipynb #db213338
 _LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -96,8 +98,13 @@ def register_layout(
     attend: Callable,  # called by transformers with [batch, heads, tokens, dim] queries, keys and values
     mask: Callable = _window_of_layer,  # makes the mask that is passed to `attend`
 ) -> None:
-    "Register a layout with transformers."
-    AttentionInterface.register(name, attend)
+    "Register a layout with transformers. Its result is made contiguous, since some families view it in another shape."
+
+    def contiguous(*args, **keywords):
+        output, weights = attend(*args, **keywords)
+        return output.contiguous(), weights
+
+    AttentionInterface.register(name, contiguous)
     AttentionMaskInterface.register(name, mask)
 
 
@@ -123,8 +130,14 @@ def recomputing(
     causal: nn.Module,  # a causal language model
 ) -> Iterator[None]:
     """Make the layers of `causal` keep only their inputs inside the context; the later backward pass computes the rest
-    again in the same layout."""
+    again in the same layout. Raises `PolicyError` for layers that would drop values out when they keep only inputs."""
     layers = [m for m in causal.modules() if isinstance(m, GradientCheckpointingLayer)]
+    rates = [getattr(layer, name, 0.0) for layer in layers for name in ("dropout", "activation_dropout")]
+    if any(isinstance(rate, float) and rate > 0 for rate in rates):
+        raise PolicyError(
+            f"{type(causal).__name__} drops values out while its layers keep only their inputs, which changes its "
+            "gradient: set its dropout to 0 in config.json, or set train.gradient_checkpointing=false."
+        )
     config = causal.config.get_text_config()
 
     def contexts():  # for the first computation and for the second

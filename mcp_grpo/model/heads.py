@@ -90,6 +90,13 @@ def unsupported_head(
             "The output head carries an adapter, which the fused logprobs leave out; take lm_head out of "
             "model.lora.targets."
         )
+    embedding = causal.get_input_embeddings()
+    base = getattr(embedding, "base_layer", None)
+    if base is not None and base.weight is linear.weight:
+        return (
+            "The embedding carries an adapter, but its matrix is also the output head, which would change when the two "
+            "are merged; take the embedding out of model.lora.targets."
+        )
     return ""
 
 # %% ../../nbs/06_model/01_heads.ipynb #cecfcae6
@@ -115,6 +122,16 @@ def disproved_head(
         logits = causal(input_ids=ids, use_cache=False).logits
     finally:
         hook.remove()
+    if not given:
+        return (
+            f"{type(causal).__name__} does not compute its logits from the output of its decoder, so they cannot be "
+            "computed for chosen tokens alone; choose another model."
+        )
+    if not logits.isfinite().all():
+        return (
+            "The model's logits are not finite: its weights are damaged, or too large for their precision; check the "
+            "files, or set model.dtype=float32."
+        )
     difference, largest = (head.logits(given[0]) - logits).abs().max(), logits.abs().max()
     if difference <= largest * max(1e-4, 4 * torch.finfo(logits.dtype).eps):
         return ""

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['tiny_qwen3', 'PolicyError', 'add_lora', 'multiplies_bfloat16', 'Probe', 'Weights', 'copy_in', 'Policy', 'Machine',
-           'Plan', 'find_model', 'loading', 'open_tokenizer', 'adapt', 'open_policy']
+           'Plan', 'find_model', 'loading', 'open_tokenizer', 'read_weights', 'check_fit', 'adapt', 'open_policy']
 
 # %% ../../nbs/06_model/01_policy.ipynb #ecde3030
 import copy
@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..config import Config, ConfigError, asset, is_tiny
 from ..files import WriteError
@@ -490,8 +491,7 @@ class Policy:
             return copy.deepcopy(self.model).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
-        with loading(self.name) as where:
-            base = AutoModelForCausalLM.from_pretrained(where, dtype=self.model.dtype)
+        base = read_weights(self.name, dtype=self.model.dtype)
         whole = get_peft_model(base, next(iter(self.model.peft_config.values())))
         set_peft_model_state_dict(whole, get_peft_model_state_dict(self.model, save_embedding_layers=False))
         return whole.merge_and_unload()
@@ -572,9 +572,12 @@ def find_model(
     GGUF file is converted."""
     if name == "tiny":
         return str(asset("tiny"))
-    if name.endswith(".gguf") or Path(name).expanduser().is_file():
+    path = Path(name).expanduser()
+    if name.endswith(".gguf") or path.is_file():
         return str(gguf_folder(name))
-    return str(packaged_folder(name)) if name in PACKAGED_MODELS else name
+    if name in PACKAGED_MODELS:
+        return str(packaged_folder(name))
+    return str(path) if path.is_dir() else name
 
 
 @contextmanager
@@ -588,7 +591,7 @@ def loading(
         raise
     except Exception as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
-        if (Path(name) / "config.json").is_file():
+        if (Path(name).expanduser() / "config.json").is_file():
             raise PolicyError(
                 f"The model in the folder {name!r} cannot be loaded; if its files are damaged or incomplete, save "
                 f"or copy it again ({why})"
@@ -613,6 +616,40 @@ def open_tokenizer(
             f"({', '.join(files)})."
         )
     return tokenizer
+
+
+def read_weights(
+    name: str,  # name of the model, as configured
+    **options,  # more arguments of `from_pretrained`
+) -> nn.Module:
+    "Load a model as transformers does, with settings for generation that can be saved again."
+    with loading(name) as where:
+        model = AutoModelForCausalLM.from_pretrained(where, **options)
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:  # such as a temperature without sampling: it can be read, but not written
+        model.generation_config = GenerationConfig.from_model_config(model.config)
+    return model
+
+
+def check_fit(
+    name: str,  # name of the model, as configured
+    model: nn.Module,  # it, perhaps without weights
+    tokenizer: PreTrainedTokenizerBase,
+    quantized: bool = False,  # whether this run itself quantizes the weights
+) -> None:
+    "Raise `PolicyError` if the weights are quantized already, or have no row for some token."
+    if getattr(model.config, "quantization_config", None) and not quantized:
+        raise PolicyError(
+            f"The weights of {name!r} are quantized already, so they can neither be trained nor saved as they were: "
+            "give the original model; model.quantization=nf4 quantizes it while it is loaded."
+        )
+    rows, largest = len(model.get_input_embeddings().weight), max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise PolicyError(
+            f"The tokenizer of {name!r} has tokens up to number {largest}, and the model only {rows} rows for them: "
+            "call model.resize_token_embeddings(len(tokenizer)) and save both, or restore the model's own tokenizer."
+        )
 
 
 def adapt(
@@ -645,8 +682,8 @@ def open_policy(
             bnb_4bit_compute_dtype=getattr(torch, plan.dtype),
         )
         options = dict(device_map={"": plan.device}, quantization_config=packed)
-    with loading(m.name) as where:
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, plan.dtype), **options)
-    policy = Policy(adapt(model, cfg).to(plan.device).eval(), open_tokenizer(m.name), m.name)
+    model, tokenizer = read_weights(m.name, dtype=getattr(torch, plan.dtype), **options), open_tokenizer(m.name)
+    check_fit(m.name, model, tokenizer, quantized=bool(options))
+    policy = Policy(adapt(model, cfg).to(plan.device).eval(), tokenizer, m.name)
     _refuse(disproved_head(policy.causal))
     return policy

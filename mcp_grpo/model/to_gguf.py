@@ -19,7 +19,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ..config import ConfigError, find_run
 from ..files import writing
-from .policy import loading, open_tokenizer
+from .policy import check_fit, loading, open_tokenizer
 
 # %% ../../nbs/06_model/07_gguf.ipynb #c4f70006
 _FAMILIES = ("llama", "qwen2", "qwen3")
@@ -225,6 +225,7 @@ def export_gguf(
         if not _split_name(tokenizer):
             raise ConfigError(f"the model cannot be written as a GGUF file (it splits text in another way): {other}")
         model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        check_fit(str(folder), model, tokenizer)
     try:
         with writing(path):
             _write(draft, model, tokenizer, folder, place.absolute().name, dtype)

@@ -317,7 +317,6 @@ _parameter = re.compile(r"<parameter=([^<>]{1,200})>\n?")
 
 def _typed(text: str) -> Any:
     "Return the JSON value of a text; a JSON string, or a text that is not JSON, stays text."
-    text = text.removesuffix("\n")
     try:
         value, end = _decoder.raw_decode(text.strip())
     except (ValueError, RecursionError):
@@ -327,7 +326,7 @@ def _typed(text: str) -> Any:
 
 def _function_call(text: str, at: int) -> tuple[list[Call], int]:
     "Read the `<function=name>` block at position `at`; return its one call and the position after it."
-    name, arguments = _function.match(text, at), {}
+    name, texts = _function.match(text, at), {}
     if not name:
         raise _Malformed("a call should begin with <function=name>")
     at = _skip(text, name.end())
@@ -335,10 +334,11 @@ def _function_call(text: str, at: int) -> tuple[list[Call], int]:
         end = text.find("</parameter>", argument.end())
         if end < 0:
             raise _Malformed("<parameter> is not closed by </parameter>")
-        arguments[argument[1].strip()] = _typed(text[argument.end() : end])
+        texts[argument[1].strip()] = text[argument.end() : end].removesuffix("\n")
         at = _close(text, end, "parameter")
+    arguments = {key: _typed(written) for key, written in texts.items()}
     _check_plain(arguments)
-    return [Call(name[1].strip(), arguments)], _close(text, at, "function")
+    return [Call(name[1].strip(), arguments, texts)], _close(text, at, "function")
 
 
 def _tool_call(text: str, at: int) -> tuple[list[Call], int]:
@@ -459,7 +459,7 @@ def _read_turn(text: str, form: str) -> Action:
     if not visible:
         raise _Malformed("the turn is empty")
     if calls := _marked_calls(visible) or _bare_calls(visible, form):
-        return Action([replace(call, typed=form != "xml") for call in calls])
+        return Action(calls)
     return Action(answer=_final_answer(visible))
 
 
