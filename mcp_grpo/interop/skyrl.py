@@ -125,8 +125,8 @@ class MCPToolEnv(BaseTextEnv):
             tuple(self.config.get("servers", _DEFAULT_SERVERS)), self.config.get("world_seed", 0)
         )
         episode = Episode(task, pool, self.config.get("weights"), self.config.get("max_result_chars", 0))
+        self.episode, self.outcome = episode, None  # before it starts: `close` ends one that cannot start, too
         run_sync(episode.start)
-        self.episode, self.outcome = episode, None
         self.turns, self.max_turns = 0, task.max_turns
         self.init_tool_groups([MCPToolGroup(server, episode) for server in episode.task.servers if server != "*"])
         return prompt_messages(episode.task), {"task_id": task.task_id}

@@ -126,8 +126,9 @@ class TaskEnvironment:
             return
         record, turns = self._episode.record, []
         for turn, message in enumerate(message for message in messages if message.get("role") == "assistant"):
-            names = [call.get("function", {}).get("name") for call in message.get("tool_calls") or []]
-            turns += [turn for name in names if name in vars(type(self))]
+            calls = [call.get("function", {}) for call in message.get("tool_calls") or []]
+            made = [call for call in calls if isinstance(call.get("arguments", {}), dict | str)]  # TRL makes no other
+            turns += [turn for call in made if call.get("name") in vars(type(self))]
         record.events = [replace(event, turn=turn) for event, turn in zip(record.events, turns)]
 
     def _finish(self, answer: str) -> Outcome | None:

@@ -9,6 +9,7 @@ __all__ = ['make_units', 'Evaluation', 'harm_done', 'Rounds', 'paired_rounds', '
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #3409ba96
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -32,7 +33,7 @@ from ..client.pool import Pool, together
 from ..config import ConfigError, EvaluateConfig, RolloutConfig, nearest
 from ..endpoint import read_bounded, well_formed_text
 from ..files import WriteError, read_json, writing
-from ..env.action import Action
+from ..env.action import Action, as_user
 from ..env.episode import Episode, Step, play_turns
 from ..env.scripted import POLICIES
 from .track import write_json
@@ -475,13 +476,15 @@ def endpoint_writer(
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
     url = base_url.rstrip("/") + "/chat/completions"
     form = {"temperature": temperature, "max_tokens": max_tokens}  # of every request
+    limits = ("max_tokens", "max_completion_tokens")
     if stop:
         form["stop"] = list(stop)
 
-    def shown(message: dict) -> dict:
-        if message["role"] != "tool":
-            return message
-        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    def shown(messages: list[dict]) -> Iterator[dict]:
+        "Yield the messages with alternating roles and without empty texts, as every chat template accepts them."
+        for is_tool, part in itertools.groupby(messages, lambda message: message["role"] == "tool"):
+            for message in as_user(list(part)) if is_tool else part:
+                yield message if message["content"] else message | {"content": "(empty)"}
 
     def adapted(asked: dict, refusal: str) -> bool:
         "Adapt further requests to a refusal that names a parameter; return whether it names one."
@@ -496,22 +499,27 @@ def endpoint_writer(
             del form[name]
         return name != ""
 
-    def turn_of(reply: str) -> Action:
+    def turn_of(reply: str) -> Action | None:
+        "Return the turn of a reply; None if it is no whole chat completion."
         try:
             choice = read_json(reply)["choices"][0]
-            text, ended = choice["message"].get("content") or "", choice.get("finish_reason")
-            return parse_turn(well_formed_text(text), truncated=ended == "length")
+            text, ended = well_formed_text(choice["message"].get("content") or ""), choice.get("finish_reason")
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise ConfigError(
-                f"the endpoint {base_url} answers, but not with a chat completion ({reply[:200]!r}); check "
-                "the address, which often ends with /v1."
-            ) from None
+            return None
+        if ended not in (None, "stop", "eos", "length", "tool_calls", "function_call", "content_filter"):
+            return None
+        for tag in ("answer", "tool_call"):  # an endpoint leaves out the text at which it stopped
+            if f"</{tag}>" in stop and text.rfind(f"<{tag}>") > text.rfind(f"</{tag}>"):
+                text += f"</{tag}>"
+        return parse_turn(text, truncated=ended in ("length", "content_filter"))
 
     async def ask(messages: list[dict]) -> Action:
-        failed, most, why = 0, tries, ""
+        failed, most, why, limited = 0, tries, "", True
         async with httpx2.AsyncClient(headers=headers, timeout=timeout) as client:
             while failed < most:
-                asked, pause = {"model": model, "messages": list(map(shown, messages)), **form}, 2.0 ** (failed + 1)
+                asked, pause = {"model": model, "messages": list(shown(messages)), **form}, 2.0 ** (failed + 1)
+                if not limited:
+                    asked = {name: value for name, value in asked.items() if name not in limits}
                 try:
                     with anyio.fail_after(timeout):
                         async with client.stream("POST", url, json=asked) as answer:
@@ -521,12 +529,17 @@ def endpoint_writer(
                 else:
                     status, why = answer.status_code, f"{answer.status_code}: {reply[:200]}"
                     if status == 200:
-                        return turn_of(reply)
-                    if status in (400, 413, 422) and _CONTEXT_FULL.search(reply):
-                        return parse_turn("", truncated=True)
-                    if status in (400, 422) and adapted(asked, reply):
+                        if (action := turn_of(reply)) is not None:
+                            return action
+                        why = f"it answers, but not with a whole chat completion: {reply[:200]!r}"
+                    elif status in (400, 413, 422) and _CONTEXT_FULL.search(reply):
+                        if not limited:
+                            return parse_turn("", truncated=True)
+                        limited = False  # the prompt alone may fit
                         continue
-                    if status not in (408, 409, 429) and status < 500:
+                    elif status in (400, 422) and adapted(asked, reply):
+                        continue
+                    elif status not in (408, 409, 429) and status < 500:
                         break
                     if status == 429:
                         most = _BUSY_TRIES
@@ -536,8 +549,8 @@ def endpoint_writer(
                 if failed < most:
                     await anyio.sleep(min(pause, _LONGEST_PAUSE))
         raise ConfigError(
-            f"the endpoint {base_url} gives no usable answer ({why}); check the address, the model's name and "
-            "OPENAI_API_KEY."
+            f"the endpoint {base_url} gives no usable answer ({why}); check the address, which often ends with /v1, "
+            "the model's name and OPENAI_API_KEY."
         )
 
     return lambda task: ask

@@ -207,6 +207,12 @@ def check_room_sync(tasks: list[Task], pool: Pool, chat: Chat, max_tokens: int) 
     run_sync(_check_room, tasks, pool, chat, max_tokens)
 
 # %% ../../nbs/07_rollout/06_collect.ipynb #e87b6568
+def _needed(tasks: list[Task], pool: Pool) -> set[str]:
+    "Return the servers that the episodes of some tasks lease; a task may want all of a pool."
+    names = {name for task in tasks for name in servers_of(task)}
+    return {*pool.specs} if "*" in names else names
+
+
 async def collect(
     tasks: list[Task],
     engine: Engine,
@@ -235,7 +241,7 @@ async def collect(
     episodes = episode_keys(tasks, samples, f"{run}#{seed}", step)
     episodes = episodes[len(episodes) * rank // ranks : len(episodes) * (rank + 1) // ranks]
     most = [limit for limit in (at_once, engine.max_episodes) if limit]
-    running = min(len(episodes), *most, pool.room({server for task in tasks for server in servers_of(task)}))
+    running = min(len(episodes), *most, pool.room(_needed(tasks, pool)))
     left, done = deque(range(len(episodes))), {}
 
     async def play_next(_) -> None:

@@ -146,7 +146,7 @@ def message_row(
                 for call, content in zip(made, results[turn], strict=True)
             ]
         else:
-            messages.append({"role": "assistant", "content": action.answer})
+            messages.append({"role": "assistant", "content": outcome.answer or action.answer})  # without a stop text
     return {
         "task_id": trajectory.task_id,
         "sample": trajectory.sample,

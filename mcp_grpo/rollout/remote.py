@@ -55,6 +55,8 @@ _WAIT = httpx2.Timeout(_SECONDS, connect=10.0)
 _IDLE = 2.0  # seconds; an idle connection is kept for the next request; `vllm serve` closes it after 5
 # the connection ended before the answer
 _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+_BUSY = (408, 429, 502, 503, 504)  # answers of a busy server, or of a proxy before it
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before a busy server is asked again; sampling again changes nothing
 
 
 class _Logprobs(BaseModel):
@@ -84,10 +86,16 @@ class Server:
     rounding: float = math.nan  # the error of its first proof
 
     async def post(self, client: httpx2.AsyncClient, path: str, body: dict, repeat: bool = False) -> dict:
-        """Send a request and return the answer; `repeat` sends it once more if the connection breaks. Raises
-        `ServerError`, or `ValueError` if the server refuses the request itself."""
+        """Send a request and return the answer; `repeat` sends it once more if the connection breaks, and several times
+        if the server is busy. Raises `ServerError`, or `ValueError` if the server refuses the request itself."""
         try:
             answer, content = await self.request(client, "POST", path, json=body)
+            for seconds in _PAUSES if repeat else ():
+                if answer.status_code not in _BUSY:
+                    break
+                wish = answer.headers.get("Retry-After", "")
+                await asyncio.sleep(min(float(wish), _PAUSES[-1]) if wish.isdecimal() else seconds)
+                answer, content = await self.request(client, "POST", path, json=body)
         except httpx2.HTTPError as error:
             if repeat and isinstance(error, _BROKEN):
                 return await self.post(client, path, body)
@@ -142,6 +150,8 @@ class Server:
                 f"asked for at most {asked['max_tokens']} tokens, it returned {len(choice.token_ids)} ids and "
                 f"{len(choice.logprobs.token_logprobs)} logprobs"
             )
+        if choice.finish_reason not in ("stop", "length", None):
+            raise ServerError(f"it gave up a turn ({choice.finish_reason})")
         details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
         return choice.model_dump() | {"cached": details.get("cached_tokens") or 0}
 

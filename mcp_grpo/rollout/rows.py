@@ -24,25 +24,27 @@ class _Draw(LogitsProcessor):
     "Draws the tokens of a batch by the noise of their turns, and leaves transformers no other choice."
 
     def __init__(self, requests: list[Request], device: torch.device):
+        self.home = torch.device("cpu") if device.type == "mps" else device  # where tokens are drawn, in float64
+
         def tensor(values):
-            return torch.tensor(values, dtype=torch.float32, device=device)
+            return torch.tensor(values, dtype=torch.float32, device=self.home)
 
         most = max(request.sampling.max_new_tokens for request in requests)
         self.start = len(requests[0].prompt)
-        self.uniforms = torch.from_numpy(np.stack([noise(request.key, most) for request in requests])).to(device)
+        self.uniforms = torch.from_numpy(np.stack([noise(request.key, most) for request in requests])).to(self.home)
         self.temperature = tensor([request.sampling.temperature for request in requests])
         self.penalty = tensor([request.sampling.repetition_penalty for request in requests])
         self.tokens: list[torch.Tensor] = []  # per step, [rows]
         self.logprobs: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        scores = scores.float()
+        given = scores.float().to(self.home)
         if (self.penalty != 1).any():
-            scores = penalise(scores, input_ids, self.penalty)
-        tokens, logprobs = sample(scores, self.temperature, self.uniforms[:, input_ids.shape[1] - self.start])
+            given = penalise(given, input_ids.to(self.home), self.penalty)
+        tokens, logprobs = sample(given, self.temperature, self.uniforms[:, input_ids.shape[1] - self.start])
         self.tokens.append(tokens)
         self.logprobs.append(logprobs)
-        return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None], 0.0)
+        return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None].to(scores.device), 0.0)
 
 # %% ../../nbs/07_rollout/05_rows.ipynb #6fe5e2a0
 class RowsEngine(HFEngine):

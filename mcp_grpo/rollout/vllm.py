@@ -288,7 +288,10 @@ class VLLMEngine:
             self.counters.tokens_reused += reused
             self.counters.tokens_prefilled += len(output.prompt_token_ids) - reused
             self.counters.tokens_decoded += len(sampled.token_ids)
-            finish = "stop" if sampled.finish_reason == "stop" else "length"
+            finish = sampled.finish_reason or "length"
+            if finish not in ("stop", "length"):
+                turn.settle(EngineError(f"vLLM gave up a turn ({finish}): look at its log."))
+                continue
             turn.settle(Completion(list(sampled.token_ids), logprobs, finish, turn.version))
         self.counters.iterations += 1
         self.counters.seconds += time.perf_counter() - start
