@@ -112,7 +112,7 @@ def configure_run(
     run: str = "",  # the run's name; empty: mode and time
     resume: bool = False,  # resume the run of this name with its own configuration
     overrides: str = "",  # "section.key=value,..."
-    seed: int = 0,  # of a new run; a resumed run keeps its own seed
+    seed: int = 0,  # of a new run; a resumed run keeps its own, and refuses another one than 0
     model: str = "",  # a model's name or folder; empty: as configured
     tasks: str = "",  # a task file to train on; empty: as configured
     steps: int | None = None,  # optimisation steps; None: as configured
@@ -137,6 +137,8 @@ def configure_run(
     saved = folder / "config.yaml"
     if resume and saved.exists():
         cfg = read_config(saved, overrides, **settings)
+        if seed not in (0, cfg.seed):
+            raise ConfigError(f"seed: {run} was begun with {cfg.seed}, and goes on with it: leave the seed {seed} out.")
         settle_data(cfg)
         check_unchanged(read_config(saved), cfg)
         return cfg, folder
