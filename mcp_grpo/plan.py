@@ -18,6 +18,7 @@ from .config import Config, ConfigError, nearest
 from .env.judge import open_judges
 from .env.reward import open_terms
 from .machine import return_freed_memory
+from .model.attention import check_recomputing
 from .model.policy import Machine, Plan, Policy, PolicyError, adapt, check_fit, loading, open_tokenizer
 from .rollout.engine import find_engine
 from .train.advantage import ADVANTAGES, BY_EPISODE
@@ -184,13 +185,15 @@ def check_model(
     if original := _first_rotation(config):
         if cfg.rollout.max_tokens > original:
             raise PolicyError(
-                f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} turns all positions "
-                f"differently in rows of more than {original} tokens, whatever else is in the batch: set "
-                f"rollout.max_tokens={original} or less."
+                f"rollout.max_tokens is {cfg.rollout.max_tokens}, and the model {cfg.model.name!r} has other rotary "
+                f"frequencies in batches with a row of more than {original} tokens, so one episode would change "
+                f"another: set rollout.max_tokens={original} or less."
             )
     tokenizer = open_tokenizer(cfg.model.name)
     if cfg.rollout.engine != "tinker":
         check_fit(cfg.model.name, model, tokenizer)
+        if cfg.train.gradient_checkpointing:
+            check_recomputing(model)
         Policy(adapt(model, cfg))
     return tokenizer
 

@@ -135,14 +135,18 @@ def _admitted(part: Any, schema: dict, depth: int = 4) -> set[str]:
     if not isinstance(part, dict) or not depth:
         return set()
     if isinstance(part.get("$ref"), str):
-        name = part["$ref"].rpartition("/")[2]
-        defined = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
-        return _admitted(defined.get(name), schema, depth - 1)
-    named, constants = part.get("type", []), part.get("enum", [part["const"]] if "const" in part else [])
-    types = {named} if isinstance(named, str) else {*named}
-    if not types and isinstance(constants, list):
+        tables, name = (schema.get("$defs"), schema.get("definitions")), part["$ref"].rpartition("/")[2]
+        defined = [table[name] for table in tables if isinstance(table, dict) and name in table]
+        return _admitted(defined[0], schema, depth - 1) if defined else set()
+
+    def items(key: str) -> list:
+        return part[key] if isinstance(part.get(key), list) else []
+
+    types = {kind for kind in (*items("type"), part.get("type")) if isinstance(kind, str)}
+    if not types:
+        constants = [*items("enum"), *([part["const"]] if "const" in part else [])]
         types = {_TYPES[type(constant).__name__] for constant in constants}
-    choices = [choice for key in ("anyOf", "oneOf") for choice in part.get(key) or []]
+    choices = [choice for key in ("anyOf", "oneOf", "allOf") for choice in items(key)]
     return types.union(*(_admitted(choice, schema, depth - 1) for choice in choices))
 
 
@@ -155,7 +159,8 @@ def with_texts(
     type."""
     found = dict(arguments)
     for name, value in arguments.items():
-        types = _admitted((schema.get("properties") or {}).get(name), schema)
+        properties = schema.get("properties")
+        types = _admitted(properties.get(name) if isinstance(properties, dict) else None, schema)
         own = {_TYPES[type(value).__name__]} | ({"number"} if type(value) is int else set())
         if "string" in types and not own & types:
             found[name] = (texts or {}).get(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))

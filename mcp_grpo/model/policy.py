@@ -628,7 +628,9 @@ def read_weights(
     try:
         model.generation_config.validate(strict=True)
     except ValueError:  # such as a temperature without sampling: it can be read, but not written
-        model.generation_config = GenerationConfig.from_model_config(model.config)
+        given, model.generation_config = model.generation_config, GenerationConfig.from_model_config(model.config)
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # the ends of turns stay
+            setattr(model.generation_config, name, getattr(given, name))
     return model
 
 
@@ -644,7 +646,13 @@ def check_fit(
             f"The weights of {name!r} are quantized already, so they can neither be trained nor saved as they were: "
             "give the original model; model.quantization=nf4 quantizes it while it is loaded."
         )
-    rows, largest = len(model.get_input_embeddings().weight), max(tokenizer.get_vocab().values())
+    rows, template = len(model.get_input_embeddings().weight), str(tokenizer.chat_template)
+    known, ends = tokenizer.get_vocab(), {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
+    # Gemma 3 has a token for images that its small models have no row for; no text and no template contains it
+    unused = {
+        i for i, token in tokenizer.added_tokens_decoder.items() if token.special and token.content not in template
+    }
+    largest = max(i for i in known.values() if i in ends or i not in unused)
     if largest >= rows:
         raise PolicyError(
             f"The tokenizer of {name!r} has tokens up to number {largest}, and the model only {rows} rows for them: "

@@ -456,6 +456,7 @@ def scripted_writer(
 # %% ../../nbs/09_observe/01_evaluate.ipynb #5e3d1329
 _BUSY_TRIES = 8  # number of tries if the endpoint answers with 429
 _LONGEST_PAUSE = 60.0  # seconds between two tries
+_CUT_OFF = "length|max_tokens|filter|safety|recitation|prohibited"  # in the reasons why a turn ended, of many servers
 _CONTEXT_FULL = re.compile(
     r"context.{0,12}(?:length|size|window)|(?:prompt|input|messages?) (?:is|are) too long|too many (?:input )?tokens|input token count",  # noqa: E501
     re.I,
@@ -503,15 +504,16 @@ def endpoint_writer(
         "Return the turn of a reply; None if it is no whole chat completion."
         try:
             choice = read_json(reply)["choices"][0]
-            text, ended = well_formed_text(choice["message"].get("content") or ""), choice.get("finish_reason")
+            text = well_formed_text(choice["message"].get("content") or "")
+            ended = str(choice.get("finish_reason") or "stop").lower()
         except (ValueError, LookupError, TypeError, AttributeError):
             return None
-        if ended not in (None, "stop", "eos", "length", "tool_calls", "function_call", "content_filter"):
+        if ended in ("error", "abort", "insufficient_system_resource"):
             return None
         for tag in ("answer", "tool_call"):  # an endpoint leaves out the text at which it stopped
             if f"</{tag}>" in stop and text.rfind(f"<{tag}>") > text.rfind(f"</{tag}>"):
                 text += f"</{tag}>"
-        return parse_turn(text, truncated=ended in ("length", "content_filter"))
+        return parse_turn(text, truncated=re.search(_CUT_OFF, ended) is not None)
 
     async def ask(messages: list[dict]) -> Action:
         failed, most, why, limited = 0, tries, "", True
@@ -539,6 +541,8 @@ def endpoint_writer(
                         continue
                     elif status in (400, 422) and adapted(asked, reply):
                         continue
+                    elif status in (400, 422) and not limited:  # it wants a limit, and none fits
+                        return parse_turn("", truncated=True)
                     elif status not in (408, 409, 429) and status < 500:
                         break
                     if status == 429:

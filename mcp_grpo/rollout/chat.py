@@ -435,7 +435,7 @@ class Chat:
         action = parse_turn(text, self.form, truncated)
         ends = [text.index(mark) for mark in stop if mark in text]
         cut = parse_turn(text[: min(ends)], self.form) if ends and action.answer is not None else action
-        return action if cut.answer is None else cut  # the stop may be the mark that ends an answer
+        return action if cut.answer is None and "</answer>" in stop else cut
 
     def texts(self, trajectory: Trajectory) -> list[TurnText]:
         "Return the prompt and the turns of a trajectory as text, with all markers."

@@ -452,7 +452,8 @@ def ask_who_is_ahead(writer: Writer, clock: Clock, phrase: Phrase, hours: float,
         yield ask_furthest(writer, phrase, {a: 0, b: hours}, note)
     answer, meaning = ["yes" if hours > 0 else "no"], f"whether ahead, from {both}"
     yield writer.ask("whether", wordings.IS_AHEAD, phrase, answer, "hours", note, meaning, **parts)
-    if not hours or writer.rng.random() < 0.1:  # few places have the same time
+    # few places have the same time; a whole day apart, the clocks agree, but not the dates
+    if not hours or hours % 24 and writer.rng.random() < 0.1:
         answer, meaning = ["no" if hours else "yes"], f"whether same time, from {both}"
         yield writer.ask("same", wordings.SAME_TIME, phrase, answer, "hours", note, meaning, **parts)
 
@@ -469,8 +470,12 @@ def ask_furthest(writer: Writer, phrase: Phrase, hours: dict[str, float], note: 
 
 def ask_of_day(writer: Writer, clock: Clock, phrase: Phrase, hours: float, time: str) -> Iterator[Question]:
     "Yield a question whether it is already tomorrow, or still yesterday, in the other place."
-    hour, minute = map(int, clock.time.split(":")[:2])
-    there = hour + minute / 60 + hours
+    shown = re.fullmatch(r"(\d{1,2}):(\d{2})(?::\d{2})?", clock.time)
+    if not shown or clock.time.startswith("00:00"):
+        return  # of midnight, people do not agree which day it belongs to
+    there = int(shown[1]) + int(shown[2]) / 60 + hours
+    if not -24 <= there < 48:
+        return
     answer = "yes" if not 0 <= there < 24 else "no"
     if hours and (answer == "yes" or writer.rng.random() < 0.5):
         day = writer.rng.choice(("already tomorrow", "already the next day") if hours > 0 else ("still yesterday",))
@@ -484,7 +489,7 @@ def ask_of_clocks(writer: Writer, phrases: Iterable[Phrase]) -> Iterator[Questio
     "Yield questions about the time of day in other places, and about the hours between places."
     together: dict[tuple[str, str], list[tuple[Clock, Phrase, str, tuple | None]]] = defaultdict(list)
     for phrase in phrases:
-        if (clock := Clock.of(phrase)) is None:
+        if (clock := Clock.of(phrase)) is None or city(clock.here) == city(clock.there):
             continue
         single, ahead = replace(phrase, stated=(clock.here, clock.there)), hours_ahead(writer, phrase)
         if ahead is not None:
