@@ -19,6 +19,8 @@ from .policy import PolicyError
 
 # %% ../../nbs/06_model/03_attention.ipynb #db213338
 _LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
+# families whose code in transformers 5.19 makes masks itself, or does not pass on what another attention needs
+_CLOSED = {"nemotron", "moshi", "doge"}
 
 
 def unsupported_attention(
@@ -27,6 +29,8 @@ def unsupported_attention(
     "Return why a model's attention cannot be computed in another layout, or an empty string."
     causal = model.get_base_model() if hasattr(model, "disable_adapter") else model
     config = causal.config.get_text_config()
+    if config.model_type in _CLOSED:
+        return "its layers do not pass on what another attention needs"
     if kinds := sorted(set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES):
         return f"it has layers of type {', '.join(kinds)}"
     if getattr(config, "sliding_window", None) and getattr(config, "attention_chunk_size", None):
