@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 import pytest
+from conftest import needs
 from mcp.server.mcpserver import MCPServer
 
 from mcp_grpo.client.pool import Pool
@@ -78,14 +79,15 @@ def test_a_round_of_tasks_that_want_all_tools_ends_where_servers_have_few_proces
 
 
 def test_an_episode_of_skyrl_that_cannot_start_gives_its_sessions_back(pool, monkeypatch):
-    skyrl = pytest.importorskip("mcp_grpo.interop.skyrl")
+    needs("skyrl_gym")
+    from mcp_grpo.interop.skyrl import MCPToolEnv
 
     def refuse(*args, **keywords):
         raise ValueError("a bad row")
 
     monkeypatch.setattr(episodes, "offer_tools", refuse)
     row = a_task(all_tools_of=["s"]).to_row()
-    env = skyrl.MCPToolEnv({"pool": pool}, row)
+    env = MCPToolEnv({"pool": pool}, row)
     with pytest.raises(ValueError, match="a bad row"):
         env.init(row.pop("prompt"))
     env.close()
@@ -93,7 +95,7 @@ def test_an_episode_of_skyrl_that_cannot_start_gives_its_sessions_back(pool, mon
 
 
 def test_a_call_that_trl_cannot_make_has_no_event(pool):
-    pytest.importorskip("datasets")
+    needs("datasets")
     task = a_task(tools=[OfferedTool("s", "find", "find", "Find x.", {"x": "x"})])
     kind = next(iter(trl_parts([task], pool)["environment_factory"].values()))
     environment = kind()
