@@ -626,7 +626,8 @@ def read_weights(
     with loading(name) as where:
         model = AutoModelForCausalLM.from_pretrained(where, **options)
     try:
-        model.generation_config.validate(strict=True)
+        if model.can_generate():  # others have no such settings
+            model.generation_config.validate(strict=True)
     except ValueError:  # such as a temperature without sampling: it can be read, but not written
         given, model.generation_config = model.generation_config, GenerationConfig.from_model_config(model.config)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # the ends of turns stay
