@@ -318,7 +318,10 @@ _NO_ADJECTIVES = frozenset("yes no true false none null unknown other".split())
 
 
 def is_adjective(value: str, field: Field, thing: Thing, records: Sequence[dict]) -> bool:
-    "Return whether a value of a category tells items apart as an adjective, and no other category has it too."
+    """Return whether a value of a category tells items apart as an adjective, and no other category has it too. A
+    person's last name, a category where few persons are known, is none."""
+    if field.label.rpartition(" ")[2] == "name":
+        return False
     others = [other.path for other in thing.fields if other.kind == "category" and other.path != field.path]
     if any(str(record.get(path)) == value for record in records for path in others):
         return False
