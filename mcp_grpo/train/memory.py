@@ -229,9 +229,6 @@ def sampling_bytes(
     return cache.kv.nbytes * 3 // 2
 
 # %% ../../nbs/08_train/11_memory.ipynb #1863fc55
-_FEW = 2  # layers of the smaller model that is traced
-
-
 def _equal_layers(model: nn.Module) -> nn.ModuleList:  # empty if they differ
     "Return the layers of a model if all of them have the same class, weights and kind of attention."
     if len(set(getattr(model.config.get_text_config(), "layer_types", None) or [""])) > 1:
@@ -297,9 +294,9 @@ def predict_memory(
 
     policy = Policy(make_model())
     try:
-        if (layers := len(_equal_layers(policy.model))) > 2 * _FEW:
-            two = [trace(_with_layers(make_model(), n)) for n in (_FEW, 2 * _FEW)]
-            weights, state, reference, update = (a + (b - a) * (layers - _FEW) // _FEW for a, b in zip(*two))
+        if (layers := len(_equal_layers(policy.model))) > 2:
+            one_and_two = [trace(_with_layers(make_model(), n)) for n in (1, 2)]
+            weights, state, reference, update = (a + (b - a) * (layers - 1) for a, b in zip(*one_and_two))
         else:
             weights, state, reference, update = trace(make_model())
     except (RuntimeError, NotImplementedError) as error:
