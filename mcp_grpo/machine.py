@@ -31,10 +31,11 @@ def main_memory() -> int:
 def trim_memory(
     least: int | None = None,  # bytes; a process that takes less is left alone; None: a third of the main memory
 ) -> None:
-    "Give free pages of this process back to the system; without effect where the C library is not glibc."
+    "Give free pages of this process back to the system; without effect where the allocator is not glibc's or tcmalloc."
     if psutil.Process().memory_info().rss > (main_memory() // 3 if least is None else least):
-        with suppress(AttributeError, OSError, TypeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        for name, given in (("MallocExtension_ReleaseFreeMemory", ()), ("malloc_trim", (0,))):
+            with suppress(AttributeError, OSError, TypeError):
+                getattr(ctypes.CDLL(None), name)(*given)
 
 # %% ../nbs/00_core/06_machine.ipynb #3f1a0c02
 def return_freed_memory() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import ConfigError, RewardConfig, find_path, nearest
-from .answers import MAX_STATEMENT, declines, gives, same_answer, same_argument, shows
+from .answers import MAX_STATEMENT, ROUNDING, declines, gives, same_answer, same_argument, shows
 from .state import Invalid, Record, ToolEvent, names_told, state_changes, state_holds
 from ..task import Task
 
@@ -27,7 +27,7 @@ def _exact(event: ToolEvent, step: dict) -> bool:
     if event.is_error != bool(step.get("expect_error")):
         return False
     if "shows" in step:
-        return shows(event.content, step["shows"], step.get("tolerance", 1e-9))
+        return shows(event.content, step["shows"], step.get("tolerance", ROUNDING))
     return all(
         name in event.arguments and same_argument(event.arguments[name], value)
         for name, value in step["params"].items()
@@ -240,7 +240,7 @@ def must_call(task: Task, record: Record) -> float | Invalid:
 def facts(task: Task, record: Record) -> float | Invalid:
     """Return 1 if the answer states all wanted values, else the fraction of values that are at the right place in a
     list separated by `;`, or 0 if the list does not have as many parts as there are values."""
-    values, tolerance = task.success.get("values") or [], task.success.get("tolerance", 1e-9)
+    values, tolerance = task.success.get("values") or [], task.success.get("tolerance", ROUNDING)
     if task.success["kind"] != "answer" or len(values) < 2:
         return success(task, record)
     if record.answer is not None and gives(task, record.answer, values):
