@@ -320,8 +320,7 @@ class Learner:
             if cfg.kl.weight and cfg.kl.place == "loss":
                 self.run_pass.score_reference(batches)
             before = self.policy.weight_fingerprint()
-            if len(updates) > 1:
-                self.run_pass.score_old(batches)
+            self.run_pass.score_old(sum(updates[1:], []))  # those of the first update set their own
             passes = self.run_passes(updates)
         self.learnt = sum(self.world.gather(learnt_tokens(batches)), [])
         moved = sum(self.world.gather(self.policy.changed_weights(before)), [])
