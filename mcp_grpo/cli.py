@@ -851,9 +851,10 @@ def export(
 
         file = export_gguf(place, out, dtype)
         return say(f"{file}: the trained model, {file.stat().st_size / 1e6:.0f} MB")
+    from mcp_grpo.config import find_run
     from mcp_grpo.interop.episodes import export_episodes
 
-    file = out or str(Path(place) / f"{form}.jsonl")
+    file = out or str(find_run(place) / f"{form}.jsonl")
     written, left = export_episodes(place, file, form, which, tasks, servers, successes)
     say(f"{file}: {written} episodes" + (f"; {left} left out" if left else ""))
 
@@ -896,10 +897,16 @@ def compare(
     mcp-grpo compare outputs/RUN outputs/OTHER         two trained policies
     """
     from mcp_grpo.compare import compare_episodes
+    from mcp_grpo.config import find_run
     from mcp_grpo.observe.view import render_episode, read_episodes
 
     if second:
-        names, before, after = ("first", "second"), read_episodes(first), read_episodes(second)
+        # of a run the policy that it trained; of an evaluation, or in a file, there is only one
+        before, after = (
+            read_episodes(place, "after" if (find_run(place) / "config.yaml").is_file() else "")
+            for place in (first, second)
+        )
+        names = ("first", "second")
     else:
         names = ("before", "after")
         before, after = (read_episodes(first, name) for name in names)

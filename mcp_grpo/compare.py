@@ -208,7 +208,8 @@ def compare_episodes(
     ]
     first, second = ({t.task_id: t for t in reversed(episodes)} for episodes in (before, after))
     pairs = [[first[task], episode] for task, episode in second.items() if task in first]
-    differing = [pair for pair in pairs if pair[0].outcome.success != pair[1].outcome.success]
+    judged = [pair for pair in pairs if all(episode.outcome.reward is not None for episode in pair)]
+    differing = [pair for pair in judged if pair[0].outcome.success != pair[1].outcome.success]
     verdict = "better" if low > 0 else "worse" if high < 0 else "no difference that the tasks could show"
     line = f"difference: {difference:+.1%} ({low:+.1%} to {high:+.1%}) on {n} tasks: {verdict}"
     return Table(["tasks", "n", *names], rows), line, differing

@@ -60,8 +60,11 @@ _figures = [
 ]  # 1,234 may be two numbers or one
 
 
+_TYPED = str.maketrans({"’": "'", "\u2010": "-", "\u2011": "-"})  # hyphens, the second one non-breaking
+
+
 def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).casefold().replace("’", "'").split())
+    return " ".join(unicodedata.normalize("NFC", text).casefold().translate(_TYPED).split())
 
 
 def written(value: Any) -> str:
@@ -147,8 +150,8 @@ def same_answer(
 # %% ../../nbs/04_env/01_answers.ipynb #e955a6a7
 MAX_STATEMENT = 1000  # maximum length of a statement, in characters; `_states` rejects a longer text
 _MONTHS = "january february march april may june july august september october november december".split()
-_month = "|".join(f"{month}|{month[:3]}" for month in _MONTHS)
-_day, _year = "([0-9]{1,2})(?:st|nd|rd|th)?", "((?:19|20)[0-9]{2})"
+_month = "|".join([*(f"{month}|{month[:3]}" for month in _MONTHS), "sept"])
+_day, _year = "([0-9]{1,2})(?:st|nd|rd|th)?", "((?:1[0-9]|20)[0-9]{2})"
 # a number or date must not be a piece of something longer
 _start, _end = r"(?<![^\W_])(?<![.,+\-–−/])", r"(?![^\W_])(?![.,/\-–][0-9])"
 _PARTS = {
@@ -296,10 +299,10 @@ def _read(
         if kind == "value":
             yield kind, values.index(("name", names[ord(part) - 0xE000]))
         else:
-            same = next(
-                (i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance, percent)), None
-            )
-            yield (kind, part) if same is None else ("value", same)
+            same = [i for i, wanted in enumerate(values) if _same_wanted(kind, part, wanted, tolerance, percent)]
+            if kind == "number":  # the nearest value first
+                same.sort(key=lambda i, number=part[0]: abs(number - values[i][1][0]))
+            yield ("value", same[0]) if same else (kind, part)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -338,6 +341,9 @@ def _in_order(mentioned: list[int], named: list[int], values: list, any_order: b
     return mentioned == [first[i] for i in order]
 
 
+_VERDICTS = frozenset(("yes", "no"))
+
+
 def _states(
     text: str,  # a message or an answer
     values: list,  # the values that it must state: numbers, dates and names
@@ -350,7 +356,8 @@ def _states(
     if len(text) > MAX_STATEMENT:
         return False
     wanted = [_wanted(value) for value in values]
-    alone = any(
+    verdict = _VERDICTS & {name for kind, name in wanted if kind == "name"}
+    alone = not verdict and any(
         kind == "name" and (len(name) < 3 or len(name) == 3 and str(value).islower())
         for (kind, name), value in zip(wanted, values)
     )
@@ -358,7 +365,9 @@ def _states(
     for kind, part in _read(text, wanted, tolerance, context.words):
         if kind == "value":
             mentioned.append(part)
-        elif kind == "word" and alone or not context.allows(kind, part):
+        elif verdict == {"no"} and mentioned and part == "not":
+            pass  # no, it is not
+        elif kind == "word" and (alone or verdict and part in _VERDICTS) or not context.allows(kind, part):
             return False
         if kind == "word" and ((before, part) in _HEDGING_PAIRS or not before and not mentioned and part in _ASKING):
             return False

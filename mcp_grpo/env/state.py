@@ -8,10 +8,12 @@ __all__ = ['MISSING', 'ToolEvent', 'Record', 'Invalid', 'state_changes', 'follow
 # %% ../../nbs/04_env/02_state.ipynb #5150765b
 import importlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from .answers import declines, gives, leaves, same_argument, shows
@@ -258,7 +260,7 @@ def _fulfilled(task: Task, before: Any, after: Any) -> bool | Invalid:
     check = task.state_check
     if "equals" in check and not same_argument(after, check["equals"]):
         return False
-    if "count" in check and _size(after) - _size(before) != check["count"]:
+    if "count" in check and _size(after) - _size(before) != Decimal(repr(check["count"])):
         return False
     if "contains" in check:
         if isinstance(after, dict) and isinstance(after.get("messages"), list):
@@ -283,9 +285,11 @@ def _texts_alone(state: Any) -> list:
     return [{"text": message.get("text")} if isinstance(message, dict) else message for message in messages]
 
 
-def _size(seen: Any) -> Any:
-    "Return a number unchanged; for any other value, its number of items."
-    return seen if isinstance(seen, (int, float)) and not isinstance(seen, bool) else len(_items(seen))
+def _size(seen: Any) -> Decimal:
+    "Return a number as it is written, so that 2.2 - 1.2 is 1; for any other value, its number of items."
+    if isinstance(seen, (int, float)) and not isinstance(seen, bool):
+        return Decimal(repr(seen)) if math.isfinite(seen) else Decimal("nan")
+    return Decimal(len(_items(seen)))
 
 
 def _own_check(name: str, before: Any, after: Any) -> bool | Invalid:

@@ -193,6 +193,8 @@ def export_episodes(
         )
     place, episodes = find_run(place), read_episodes(place, which)
     policy, files, cfg, chat = _origin(place, tasks, servers)
+    if episodes and episodes[0].key[0].startswith("train#"):
+        files.reverse()  # of two tasks with the same id, the one of the last file counts
     known, written = _tasks_of(episodes, files, cfg), 0
     with writing(out), open(out, "w", encoding="utf-8", newline="\n") as file:
         for episode in episodes:

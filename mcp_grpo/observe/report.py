@@ -87,10 +87,15 @@ class Report:
         self.log = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
 
     @property
+    def result(self) -> dict | None:
+        "The result of the run; of fewer steps than there are, if the run was resumed after it."
+        file = self.folder / "result.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+    @property
     def state(self) -> str:
         "Describe the progress of the run in one sentence."
-        done, file = len(self.metrics), self.folder / "result.json"
-        result = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        done, result = len(self.metrics), self.result
         if is_written(self.folder):
             return f"{self.folder.name} is running: {done} of {self.steps} steps so far."
         if result and result["steps"] == done:
@@ -123,7 +128,11 @@ class Report:
             return []
         first, *_, last = self.stages
         changes = {name: stages[last].compare(stages[first]) for name, stages in self.sets.items()}
-        return [f"{name}: {change} from {first} to {last}" for name, change in changes.items()]
+        earlier = last == "after" and self.result and self.result["steps"] < len(self.metrics)
+        when = f"after {self.result['steps']} steps" if earlier else last
+        return [
+            f"{name}: {change} from {first} to {when}" for name, change in changes.items() if change.mean == change.mean
+        ]
 
     @property
     def curve(self) -> Picture | None:
@@ -131,7 +140,7 @@ class Report:
         if not self.metrics:
             return None
         stages = next(iter(self.sets.values()), {})
-        at = {"after": len(self.metrics)}
+        at = {"after": self.result["steps"] if self.result else len(self.metrics)}
         return plot_curve(self.metrics, heldout=[(at.get(stage, 0), found.success) for stage, found in stages.items()])
 
     @property

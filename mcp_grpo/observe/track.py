@@ -175,6 +175,9 @@ class RunLog:
         self.metrics, self.step_played = read_lines(self.folder / "metrics.jsonl"), 0
         if not resume:
             self.rewind(0)
+            for name in ("heldout-*.jsonl", "warmstart.safetensors"):  # of a run that stopped before its first step
+                for left in self.folder.glob(name):
+                    left.unlink()
 
     def keep_settings(self, cfg: Config) -> None:
         "Write the configuration; if an earlier one differs, keep it under the next free number."

@@ -245,10 +245,11 @@ class Reading:
             colour = _COLOURS.get(who, "none")
             return f'<div title="{html.escape(who)}" style="{style};background:{colour}">{html.escape(text)}</div>'
 
-        return "".join(
+        shown = "".join(
             f"<p><b>{html.escape(title)}</b></p>" + "".join(block(*part) for part in parts)
             for title, parts in self.sections
         )
+        return f'<div class="mathjax_ignore tex2jax_ignore">{shown}</div>'  # a dollar sign begins no formula
 
 
 def heading(
@@ -323,6 +324,11 @@ def read_episodes(
         )
     names = [which] if which else ["evaluation", "after", "warmstart", "before", "train"]
     found = [place / EPISODES[name] for name in names if (place / EPISODES[name]).is_file()]
+    if not found and which and (place / "config.yaml").is_file():
+        raise ConfigError(
+            f"{place} holds no {EPISODES[which]}: the run has not come so far, or not with these settings; mcp-grpo "
+            "watch shows where it stands."
+        )
     if not found:
         raise ConfigError(
             f"{place} holds no {EPISODES[which] if which else 'episodes'}: give the folder of a run below "

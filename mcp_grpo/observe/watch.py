@@ -144,12 +144,18 @@ class Watch:
         return is_written(self.folder)
 
     @property
+    def ended(self) -> bool:
+        "Whether there is a result of all steps; a run that was resumed after its result may have more steps."
+        file = self.folder / "result.json"
+        return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["steps"] == len(self.steps)
+
+    @property
     def state(self) -> str:
         "Describe the progress in one sentence."
         done, of, name = len(self.steps), self.settings["train"]["steps"], self.folder.name
         if self.running:
             return f"{name} is running: {done} of {of} steps, {self.time_left()}"
-        if (self.folder / "result.json").is_file():
+        if self.ended:
             return f"{name} ended after {done} of {of} steps"
         return f"{name} stopped after {done} of {of} steps, without a result"
 
@@ -238,7 +244,7 @@ class Watch:
     def __rich__(self) -> Panel:
         total = self.settings["train"]["steps"] or 1
         parts: list[Any] = [ProgressBar(total=total, completed=len(self.steps))]
-        if not self.running and not (self.folder / "result.json").is_file():
+        if not self.running and not self.ended:
             parts += ["", Text(f"to go on: mcp-grpo train --run {self.folder.name} --resume")]  # "" ends the bar's line
         if self.steps:
             parts += ["", self._numbers(), "", Text(self._rates())]

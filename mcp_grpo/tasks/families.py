@@ -631,7 +631,9 @@ def town_page(author):
     )
 
 # %% ../../nbs/05_tasks/15_families.ipynb #0c9aae5a
-_ROUNDED = 1e-3  # absolute tolerance of a computed number
+def _tolerance(value: str) -> float:
+    "Return the tolerance, as a fraction, of a number with two decimals: the second one counts, further ones do not."
+    return float(f"{0.006 / abs(float(value)):.1e}")
 
 
 def _computed(author: Author, facts: list[Fact], expression: str, question: str, what: str) -> Plan | None:
@@ -642,7 +644,9 @@ def _computed(author: Author, facts: list[Fact], expression: str, question: str,
     if abs(value) < 10:
         return None
     value = f"{value:.2f}"
-    program = call("execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_ROUNDED)
+    program = call(
+        "execute_python", code=f"print(round({written}, 2))", shows=float(value), tolerance=_tolerance(value)
+    )
     text = question + author.say(
         " Compute it with Python and round to two decimals.",
         " Use Python, and give two decimals.",
@@ -650,7 +654,7 @@ def _computed(author: Author, facts: list[Fact], expression: str, question: str,
     )
     named = {f"{fact.kind} {i}": fact.value for i, fact in enumerate(facts, 1)}
     words = ("$", "USD", *what.split(), "computed", "rounded", "Python")
-    return Plan(text, [*(fact.call() for fact in facts), program], [value], named, words, tolerance=_ROUNDED)
+    return Plan(text, [*(fact.call() for fact in facts), program], [value], named, words, tolerance=_tolerance(value))
 
 
 @family
@@ -692,7 +696,12 @@ def average_close(author):
     ).format(company.symbol, days[0], days[-1])
     calls = [
         call("get_aggs", ticker=company.symbol, from_=days[0], to=days[-1]),
-        call("execute_python", code=f"print(round(sum({closes}) / 5, 2))", shows=float(value), tolerance=_ROUNDED),
+        call(
+            "execute_python",
+            code=f"print(round(sum({closes}) / 5, 2))",
+            shows=float(value),
+            tolerance=_tolerance(value),
+        ),
     ]
     facts = {"first close": str(closes[0]), "last close": str(closes[-1])}
     return Plan(
@@ -701,7 +710,7 @@ def average_close(author):
         [value],
         facts,
         ("average", "mean", "close", "$", "USD"),
-        tolerance=_ROUNDED,
+        tolerance=_tolerance(value),
     )
 
 # %% ../../nbs/05_tasks/15_families.ipynb #05c57b98
