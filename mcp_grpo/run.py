@@ -216,8 +216,15 @@ class Run:
             self.evaluate()
         log, tasks, began = self.log, self.tasks["train"], time.perf_counter()
         if not (self.resumed and load_warm_start(self.cfg, self.policy, self.folder)):
-            found = warm_start(self.cfg, self.policy, self.pool, self.chat, tasks, self.folder, log.line, self.engine)
-            log.line(str(found))
+            before = {name: tensor.to("cpu", copy=True) for name, tensor in self.policy.tensors().items()}
+            try:
+                made = warm_start(
+                    self.cfg, self.policy, self.pool, self.chat, tasks, self.folder, log.line, self.engine
+                )
+            except BaseException:  # such as an interrupt: the next warm start begins with the same weights
+                self.policy.load(before)
+                raise
+            log.line(str(made))
         publish_to(self.engine, self.policy, self.chat, tasks)
         self.warm_seconds = time.perf_counter() - began
 

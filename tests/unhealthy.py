@@ -79,10 +79,10 @@ def nan_reward(groups, trainer):
     rewarded(groups[0][0], math.nan)
 
 
-def half_lost(groups, trainer):
+def most_lost(groups, trainer):
     spread(groups, trainer)
     for group in groups:
-        for t in group[::2]:
+        for t in group[1:]:
             rewarded(t, None, reason="timeout: polygon.get_aggs: no answer in 2 s")
 
 
@@ -186,7 +186,7 @@ FAULTS = {
     "family_only_fails (chain)": Fault(
         one_family_fails, lambda trainer: setattr(trainer.health, "enough", 30), steps=10
     ),
-    "too_many_invalid_episodes (timeout)": Fault(half_lost),
+    "too_many_invalid_episodes (timeout)": Fault(most_lost),
     "not_finite (reward)": Fault(nan_reward),
     "not_finite (loss)": Fault(with_spread(with_nan)),
     "not_finite (gradient)": Fault(prepare=nan_gradient),

@@ -485,10 +485,13 @@ class Policy:
         self.model.save_pretrained(str(folder), save_embedding_layers=False)
 
     def merged(self) -> nn.Module:
-        """Return a copy of the model with its adapter merged into the base. A 4-bit base is first loaded
-        again without quantization."""
+        """Return a copy of the model, in main memory, with its adapter merged into the base. A 4-bit base is first
+        loaded again without quantization."""
         if not self.quantized:
-            return copy.deepcopy(self.model).merge_and_unload()
+            kept = {id(x): x.detach().to("cpu", copy=True) for x in self.model.buffers()}
+            for p in self.model.parameters():  # a copy on the GPU might find no room there
+                kept[id(p)] = nn.Parameter(p.detach().to("cpu", copy=True), p.requires_grad)
+            return copy.deepcopy(self.model, kept).merge_and_unload()
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
         base = read_weights(self.name, dtype=self.model.dtype)

@@ -348,12 +348,24 @@ class Launch:
             if isinstance(event, str):
                 output.say(event)
                 continue
-            if isinstance(event, tuple):
-                if self.on_rollout:
-                    self.on_rollout(*event)
-                continue
-            with deferred_interrupt():
-                yield event
+            try:
+                with deferred_interrupt():
+                    if isinstance(event, tuple):
+                        if self.on_rollout:
+                            self.on_rollout(*event)
+                    else:
+                        yield event
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                self.say("interrupted: the workers save the step and end; interrupt again to end them at once")
+            except BaseException:  # the caller takes no further step: the workers save the last one
+                with suppress(OSError):
+                    connections[0].send(False)
+                workers.wait()
+                raise
+            if not isinstance(event, tuple):
                 self.steps_done, verdicts = event.step, event.verdicts
                 connections[0].send(not interrupted)
         status = workers.wait()
@@ -365,8 +377,7 @@ class Launch:
     def take_over(self):
         "Load the workers' newest checkpoint into the notebook's policy."
         found = load_checkpoint(self.saved, self.policy)
-        if found:
-            self.steps_done = self.policy.version = found.step
+        self.steps_done = self.policy.version = found.step if found else 0
         run_sync(self.engine.update, self.policy.publish())
 
 # %% ../../nbs/08_train/10_launch.ipynb #aa10e003

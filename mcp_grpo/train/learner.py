@@ -95,6 +95,7 @@ class Pass:
         self.policy, self.optimizer, self.reference = policy, optimizer, reference
         self.cfg, self.temperature, self.world = cfg, temperature, world or World()
         self.loss = find_loss(cfg.loss, cfg.clip.low, cfg.clip.high, cfg.clip.dual)
+        self.updated = 0  # updates that changed weights
         policy.autocast(cfg.autocast)  # raises if the setting is unknown
 
     def score(self, b: MicroBatch, causal: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -166,6 +167,7 @@ class Pass:
                 if b.real:
                     statistics.append((len(b.row), found))
             norms.append(self.optimizer.update())
+            self.updated += math.isfinite(norms[-1])
         together = sum(self.world.gather([(n, _to_cpu(found)) for n, found in statistics]), [])
         combined = sum_statistics([found for _, found in together], sum(n for n, _ in together), len(updates))
         return {**combined, "grad_norm": norms[-1], "skipped": float(sum(not math.isfinite(norm) for norm in norms))}
@@ -346,13 +348,13 @@ class Learner:
         return make_updates(learnt, weights, cfg, device, self.share, self.world, generator)
 
     def run_passes(self, updates: list[list[MicroBatch]]) -> list[dict[str, float]]:
-        "Run all passes; count the step also if a later pass fails, because the weights have changed."
-        done = []
+        "Run all passes; count the step also if a later update fails, because the weights have changed."
+        done, self.run_pass.updated = [], 0
         try:
             for _ in range(self.cfg.passes if updates else 0):
                 done.append(self.run_pass(updates))
         except BaseException:
-            if done:
+            if self.run_pass.updated:
                 self.count_step()
             raise
         self.count_step()

@@ -163,6 +163,12 @@ class Optimizer:
                 state[parameter][key] = value(tensor)
         kept = {i: state[name] for i, name in enumerate(names) if state[name]}
         self.torch.load_state_dict({"state": kept, "param_groups": self.torch.state_dict()["param_groups"]})
+        parameters = [parameter for group in self.torch.param_groups for parameter in group["params"]]
+        for i, saved in kept.items():  # torch gives a float the precision of its parameter; adafactor's are more exact
+            loaded = self.torch.state[parameters[i]]
+            for key, tensor in saved.items():
+                if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
+                    loaded[key] = tensor.to(loaded[key].device)
         if scale and self.scaler.is_enabled():
             self.scaler.load_state_dict(scale)
 

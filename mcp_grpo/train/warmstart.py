@@ -238,29 +238,31 @@ def warm_up(
     generator, order = random.Random(f"warmstart/{seed}"), []
     policy.model.eval()  # as in all training here: sampling has no dropout either
     gc.freeze()  # a collection would look at each of the rows, which all stay
-    for step in range(steps):
-        while len(order) < size:
-            order += generator.sample(range(len(rows)), len(rows))
-        chosen, order = [rows[i] for i in order[:size]], order[size:]
-        weight = 1 / sum(row.tokens for row in chosen)
-        batches = micro_batches(
-            chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share
-        )
-        optimizer.set_rate(step)
-        total, tokens = 0.0, 0
-        for batch in batches:
-            logp = run.score(batch, policy.causal)[0]
-            taught = torch.tensor([id(row) not in own for row in batch.rows], device=batch.row.device)[batch.row]
-            lost = torch.where(taught, -logp, _kl_from_start(logp, batch.logp_sampler))
-            optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
-            total, tokens = total + lost.detach()[taught].sum().item(), tokens + int(taught.sum())
-        optimizer.update()
-        optimizer.zero_grad()
-        if policy.device.type == "cpu":
-            trim_memory()
-        shown = total / tokens if tokens else shown  # a step may hold rehearsed answers only
-        yield shown
-    gc.unfreeze()
+    try:
+        for step in range(steps):
+            while len(order) < size:
+                order += generator.sample(range(len(rows)), len(rows))
+            chosen, order = [rows[i] for i in order[:size]], order[size:]
+            weight = 1 / sum(row.tokens for row in chosen)
+            batches = micro_batches(
+                chosen, [weight] * size, divide(chosen, cfg.token_budget, cfg.micro_batch, share), policy.device, share
+            )
+            optimizer.set_rate(step)
+            total, tokens = 0.0, 0
+            for batch in batches:
+                logp = run.score(batch, policy.causal)[0]
+                taught = torch.tensor([id(row) not in own for row in batch.rows], device=batch.row.device)[batch.row]
+                lost = torch.where(taught, -logp, _kl_from_start(logp, batch.logp_sampler))
+                optimizer.backward((lost * batch.weight).sum(), last=batch is batches[-1])
+                total, tokens = total + lost.detach()[taught].sum().item(), tokens + int(taught.sum())
+            optimizer.update()
+            optimizer.zero_grad()
+            if policy.device.type == "cpu":
+                trim_memory()
+            shown = total / tokens if tokens else shown  # a step may hold rehearsed answers only
+            yield shown
+    finally:
+        gc.unfreeze()
 
 # %% ../../nbs/08_train/09_warmstart.ipynb #5cd12738
 _WEIGHTS = "warmstart.safetensors"  # in the folder of a run: the trained weights after the warm start
