@@ -30,10 +30,11 @@ def main_memory() -> int:
 # %% ../nbs/00_core/06_machine.ipynb #7c1d0a37
 def trim_memory(
     least: int | None = None,  # bytes; a process that takes less is left alone; None: a third of the main memory
+    tcmalloc: bool = False,  # whether to ask tcmalloc too, which keeps all pages: clearing them again takes time
 ) -> None:
     "Give free pages of this process back to the system; without effect where the allocator is not glibc's or tcmalloc."
     if psutil.Process().memory_info().rss > (main_memory() // 3 if least is None else least):
-        for name, given in (("MallocExtension_ReleaseFreeMemory", ()), ("malloc_trim", (0,))):
+        for name, given in (("malloc_trim", (0,)), ("MallocExtension_ReleaseFreeMemory", ()))[: 1 + tcmalloc]:
             with suppress(AttributeError, OSError, TypeError):
                 getattr(ctypes.CDLL(None), name)(*given)
 

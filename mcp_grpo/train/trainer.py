@@ -241,7 +241,7 @@ class Trainer:
     def trim(self) -> None:
         "On a processor, give freed memory back to the system, unless the process is small: its steps take little time."
         if str(getattr(self.policy, "device", "")) == "cpu":  # a policy on a Tinker server has no device
-            trim_memory(least=2**31)
+            trim_memory(least=2**31, tcmalloc=True)
 
     def publish(self) -> None:
         "Give the policy's weights to the engine."
