@@ -34,9 +34,11 @@ def trim_memory(
 ) -> None:
     "Give free pages of this process back to the system; without effect where the allocator is not glibc's or tcmalloc."
     if psutil.Process().memory_info().rss > (main_memory() // 3 if least is None else least):
-        for name, given in (("malloc_trim", (0,)), ("MallocExtension_ReleaseFreeMemory", ()))[: 1 + tcmalloc]:
-            with suppress(AttributeError, OSError, TypeError):
-                getattr(ctypes.CDLL(None), name)(*given)
+        with suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).malloc_trim(0)
+        with suppress(AttributeError, OSError, TypeError):
+            if tcmalloc:
+                ctypes.CDLL(None).MallocExtension_ReleaseFreeMemory()
 
 # %% ../nbs/00_core/06_machine.ipynb #3f1a0c02
 def return_freed_memory() -> None:

@@ -7,6 +7,7 @@ __all__ = ['is_written', 'Report', 'write_report']
 
 # %% ../../nbs/09_observe/04_report.ipynb #ec667a16
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -131,7 +132,9 @@ class Report:
         earlier = last == "after" and self.result and self.result["steps"] < len(self.metrics)
         when = f"after {self.result['steps']} steps" if earlier else last
         return [
-            f"{name}: {change} from {first} to {when}" for name, change in changes.items() if change.mean == change.mean
+            f"{name}: {change} from {first} to {when}"
+            for name, change in changes.items()
+            if not math.isnan(change.mean)
         ]
 
     @property

@@ -326,8 +326,8 @@ def read_episodes(
     found = [place / EPISODES[name] for name in names if (place / EPISODES[name]).is_file()]
     if not found and which and (place / "config.yaml").is_file():
         raise ConfigError(
-            f"{place} holds no {EPISODES[which]}: the run has not come so far, or not with these settings; mcp-grpo "
-            "watch shows where it stands."
+            f"{place} holds no {EPISODES[which]}: this stage of the run has not been played; mcp-grpo watch shows "
+            "where the run stands."
         )
     if not found:
         raise ConfigError(

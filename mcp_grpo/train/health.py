@@ -136,18 +136,24 @@ def _why_not_finite(
 
 # %% ../../nbs/08_train/06_health.ipynb #2d17fe4d
 class RecentShare:
-    "The share of some episodes among all, over the last steps that together have enough episodes."
+    "The share of some episodes among all, and why, over the last steps that together have enough episodes."
 
     def __init__(self, enough: int):
-        self.enough, self.steps = enough, deque()  # steps: of each, some episodes and all
+        self.enough, self.steps, self.often = enough, deque(), ""  # often: the most frequent reason
 
-    def add(self, some: int, of: int) -> float | None:  # None while there are too few
+    def add(
+        self,
+        reasons: list[str],  # of the step, one per episode that counts
+        of: int,  # all episodes of the step
+    ) -> float | None:  # None while there are too few
         "Count the episodes of a step, and return the share."
-        self.steps.append((some, of))
+        self.steps.append((Counter(reasons), of))
         total = sum(of for _, of in self.steps)
         while total - self.steps[0][1] >= self.enough:
             total -= self.steps.popleft()[1]
-        return sum(some for some, _ in self.steps) / total if total >= self.enough else None
+        found = sum((counts for counts, _ in self.steps), Counter())
+        self.often = found.most_common(1)[0][0] if found else ""
+        return found.total() / total if total >= self.enough else None
 
 
 class Health:
@@ -210,13 +216,15 @@ class Health:
 
     def invalid(self, played: list[Trajectory], valid: list[Trajectory]) -> Verdict | None:
         "Judge the share of episodes without a reward."
-        lost = [t.outcome.reason for t in played if t.outcome.reward is None]
-        reason = Counter(lost).most_common(1)[0][0] if lost else ""
-        often = f"most often because of: {reason or 'no reason given'}"
-        text = f"{len(lost)} of {len(played)} episodes have no reward, {often}"
-        verdict = Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", text)
-        seldom = self.judge("invalid", self.invalid_share.add(len(lost), len(played)), verdict)
-        return self.judge("lost", len(lost) / max(len(played), 1), verdict) or seldom
+        lost = [t.outcome.reason or "" for t in played if t.outcome.reward is None]
+        share, reason = self.invalid_share.add(lost, len(played)), self.invalid_share.often
+        often = f"have no reward, most often because of: {reason or 'no reason given'}"
+        recent, now = (
+            Verdict("too_many_invalid_episodes", reason.partition(":")[0] or "unknown", f"{these} {often}")
+            for these in (f"{share or 0:.0%} of the last episodes", f"{len(lost)} of {len(played)} episodes")
+        )
+        found = self.judge("invalid", share, recent)
+        return self.judge("lost", len(lost) / max(len(played), 1), now) or found
 
     def finite(self, metrics: dict, groups: list[list[Trajectory]]) -> Verdict | None:
         "Judge whether updates were skipped because a number was not finite."
@@ -326,8 +334,8 @@ class Health:
 
     def answers(self, valid: list[Trajectory]) -> Verdict | None:
         "Judge whether the policy, which answered before, now uses up its turns or writes what cannot be parsed."
-        ends = Counter(t.outcome.end for t in valid if t.outcome.end != "answer")
-        often, share = ends.most_common(1)[0][0] if ends else "", self.unanswered_share.add(ends.total(), len(valid))
+        ends = [t.outcome.end for t in valid if t.outcome.end != "answer"]
+        share, often = self.unanswered_share.add(ends, len(valid)), self.unanswered_share.often
         if share is None:
             return None
         self.without_answer = min(self.without_answer, share)
