@@ -96,12 +96,10 @@ def evaluate_policy(
     path, how = cfg.data.heldout, settle_sampling(cfg, rounds, temperature, endpoint)
     name, episodes = f"{policy} at {endpoint}" if endpoint else policy, []
     with open_pool(cfg, project_root()) as pool:
-        loaded = complete_tasks_sync(
-            choose(read_tasks(find_path(path, "task file"), cfg.data.server_names), number or how.tasks),
-            pool,
-            path,
-            cfg.data.server_names,
-        )
+        tasks_read = read_tasks(find_path(path, "task file"), cfg.data.server_names)
+        chosen = choose(tasks_read, number or how.tasks)
+        loaded = complete_tasks_sync(chosen, pool, path, cfg.data.server_names)
+        kept_in = folder, cfg.servers.file, len(chosen) * (len(chosen) < len(tasks_read))
         if endpoint:
             write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
         else:
@@ -111,7 +109,7 @@ def evaluate_policy(
             if write
             else _play_model(cfg, pool, loaded, rounds, _kept_room(policy))
         )
-        with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, folder, cfg.servers.file):
+        with kept_if_cut_off(name, episodes, len(loaded) * rounds, path, *kept_in):
             for start in range(0, len(loaded), max(1, 64 // rounds)):
                 ended = []
                 try:
@@ -120,7 +118,7 @@ def evaluate_policy(
                     episodes += ended
                 if progress:
                     progress(len(episodes), len(loaded) * rounds)
-    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, folder, cfg.servers.file)
+    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, path, *kept_in)
 
 
 def _kept_room(policy: str) -> tuple[int, int]:

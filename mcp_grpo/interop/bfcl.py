@@ -565,6 +565,6 @@ def evaluate_bfcl(
         "bfcl" + f":{categories}" * bool(categories),
         [],
     )
-    with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder):
+    with kept_if_cut_off(name, played, len(conversations) * rounds, tasks, folder, number=number):
         episodes = run_sync(evaluate_async, play, conversations, rounds, 16, progress, played)
-    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, tasks, folder)
+    return Rounds.of_episodes(episodes), keep_evaluation(name, episodes, tasks, folder, number=number)

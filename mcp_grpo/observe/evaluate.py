@@ -566,16 +566,18 @@ def keep_evaluation(
     task_file: str,
     folder: str | Path,  # below which evaluations are kept, such as outputs
     servers: str = "",  # the server file; empty: the embedded servers
+    number: int = 0,  # of tasks, if only some of the file were played; 0: all of them
 ) -> Path:  # the evaluation's own folder
-    "Write the episodes, their figures, and the line of the leaderboard."
+    "Write the episodes, their figures, and the line of the leaderboard; those of other numbers of tasks are kept."
     title = f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}"
     name = "-".join("".join(c if c.isalnum() else " " for c in title).split())
-    # tells apart policies whose last 60 characters are the same
-    digest = hashlib.sha256(json.dumps([policy, str(task_file)]).encode()).hexdigest()
+    # tells apart policies whose last 60 characters are the same, and parts of a task file
+    digest = hashlib.sha256(json.dumps([policy, str(task_file)] + [number] * bool(number)).encode()).hexdigest()
     place = Path(folder) / "evaluations" / f"{name}-{digest[:8]}"
     row = {
         "policy": policy,
         "tasks": str(task_file),
+        "number": number,
         "servers": servers,
         "date": f"{datetime.now():%Y-%m-%d %H:%M}",
         **Rounds.of_episodes(episodes).summary(),
@@ -587,7 +589,10 @@ def keep_evaluation(
             write_trajectories(episodes, place / "episodes.jsonl")
         write_json(row, place / "summary.json")
         rows = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else []
-        rows = [other for other in rows if (other["policy"], other["tasks"]) != (policy, str(task_file))] + [row]
+        same = [
+            (each["policy"], each["tasks"], each.get("number", 0)) == (policy, str(task_file), number) for each in rows
+        ]
+        rows = [other for other, replaced in zip(rows, same) if not replaced] + [row]
         write_json(sorted(rows, key=lambda row: (row["tasks"], -row["success"] if row["n"] else 1)), board)
     except WriteError as error:
         raise WriteError(
@@ -614,12 +619,13 @@ def kept_if_cut_off(
     task_file: str,
     folder: str | Path,  # as for `keep_evaluation`
     servers: str = "",  # as for `keep_evaluation`
+    number: int = 0,  # as for `keep_evaluation`
 ) -> Iterator[None]:
     "If an evaluation fails inside the block, save its finished episodes and log where they are."
     try:
         yield
     except BaseException:
         if episodes:
-            place = keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder, servers)
+            place = keep_evaluation(f"{policy} (cut off)", episodes, task_file, folder, servers, number)
             _log.warning("%d of %d episodes were finished; these are in %s", len(episodes), wanted, place)
         raise
