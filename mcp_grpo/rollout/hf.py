@@ -24,19 +24,23 @@ from .slots import Feed, KVCache, PrefixGroups, SlotTable, make_feed, shared_pre
 
 # %% ../../nbs/07_rollout/05_hf.ipynb #355bdcfd
 @contextmanager
-def _sampling_mode(model):
+def _sampling_mode(
+    model,
+    packed: Packed | None = None,  # of the model, whose parts it has listed; None: they are listed here
+):
     "Enter evaluation mode and slot attention, with one thread for a small model; restore the former state afterwards."
-    training, threads = model.training, torch.get_num_threads()
-    small = model.device.type == "cpu" and max(p.numel() for p in model.parameters()) < LARGE
+    packed = packed or Packed(model)
+    training, threads = [module for module in packed.modules if module.training], torch.get_num_threads()
     try:
-        torch.set_num_threads(1 if small else threads)
-        model.eval()
+        torch.set_num_threads(1 if model.device.type == "cpu" and packed.largest < LARGE else threads)
+        if training:
+            model.eval()
         with attention_layout(model, "mcp_grpo_slots"), torch.inference_mode():
             yield
     finally:
         torch.set_num_threads(threads)
-        if training:
-            model.train()
+        for module in training:
+            module.training = True
 
 
 _LOGITS_AT_ONCE = 2**20  # on a CPU
@@ -510,7 +514,7 @@ class HFEngine:
     ) -> tuple[list[tuple[Request, Completion]], list[Request]]:
         "Run one round in the worker thread; return the turns that ended and the requests without a slot."
         start, scheduler, finished = time.perf_counter(), self.scheduler, []
-        with _sampling_mode(self.model), self.packed.used(len(self.pending)):
+        with _sampling_mode(self.model, self.packed), self.packed.used(len(self.pending)):
             scheduler.drop([r for r in scheduler.active.values() if r.cancelled])
             scheduler.free(released)
             left = scheduler.admit([r for r in requests if not r.cancelled], self.version)

@@ -80,12 +80,18 @@ class Packed:
     "Packed copies of the matrices of a model's linear layers."
 
     def __init__(self, model: nn.Module, least: int = LARGE):
-        self.model, self.forwards, self.state = model, {}, ()
+        self.model, self.state = model, ()
         self.suits = model.device.type == "cpu" and packed_bytes(model, model.dtype, least) > 0
+        self.clear()
 
     def clear(self):
-        "Drop the copies."
+        """Drop the copies, and list the parts of the model again: to walk through thousands of modules in every round
+        takes longer than to sample a token."""
         self.forwards = {}
+        self.modules = list(self.model.modules())
+        self.parameters = [p for p in self.model.parameters() if not p.is_inference()]
+        self.adapted = [layer for layer in self.modules if hasattr(layer, "get_delta_weight")]
+        self.largest = max((p.numel() for p in self.model.parameters()), default=0)  # weights of the largest matrix
 
     def matrices(self) -> Iterator[tuple[nn.Module, _LinearWeights]]:
         "Yield the linear layers, each with what it multiplies by, its adapter included."
@@ -109,9 +115,8 @@ class Packed:
 
     def current(self) -> tuple:
         "Return what differs if a weight or the choice of adapters has changed, as far as torch counts changes."
-        adapted = [layer for layer in self.model.modules() if hasattr(layer, "get_delta_weight")]
-        changes = sum(p._version for p in self.model.parameters() if not p.is_inference())
-        return changes, *((layer.merged, layer.disable_adapters, *layer.active_adapters) for layer in adapted)
+        changes = sum(p._version for p in self.parameters)
+        return changes, *((layer.merged, layer.disable_adapters, *layer.active_adapters) for layer in self.adapted)
 
     @contextmanager
     def used(
