@@ -9,6 +9,7 @@ __all__ = ['tiny_qwen3', 'PolicyError', 'add_lora', 'multiplies_bfloat16', 'Prob
 # %% ../../nbs/06_model/01_policy.ipynb #ecde3030
 import copy
 import importlib.util
+import logging
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ from ..machine import main_memory
 from ..errors import UserError
 from .files import PACKAGED_MODELS, gguf_folder, packaged_folder
 from .heads import Head, disproved_head, unsupported_head
+
+# %% ../../nbs/06_model/01_policy.ipynb #b17e50f0
+# peft imports bitsandbytes, which on some processors recommends a package that only 4-bit weights would use there
+logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(
+    lambda record: "gemm_4bit_forward" not in record.getMessage()
+)
 
 # %% ../../nbs/06_model/01_policy.ipynb #4312f79d
 def tiny_qwen3(

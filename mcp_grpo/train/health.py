@@ -54,7 +54,7 @@ _RANGES: dict[str, Range] = {
     "kl": _range("kl", 2, 3),
     # share of at least `enough` episodes that ended without an answer, minus the lowest such share so far
     "without_answer": Range(0.0, 0.4, 2, 0),
-    "entropy": Range(0.1, math.inf, 3, 0),  # as a share of the highest entropy so far; judged only while episodes fail
+    "entropy": Range(0.1, math.inf, 3, 0),  # as a share of the second highest so far; judged only while episodes fail
 }
 
 # %% ../../nbs/08_train/06_health.ipynb #67f534d6
@@ -167,7 +167,7 @@ class Health:
     ):
         self.cfg, self.enough = cfg, enough
         self.outside = Counter()  # number -> steps in a row outside its range
-        self.entropy = 0.0  # the highest so far
+        self.entropies = [0.0, 0.0]  # the two highest so far; the second is no exception of a single step
         self.invalid_share, self.unanswered_share = RecentShare(enough), RecentShare(enough)
         self.without_answer = 1.0  # the lowest share so far
         self.agreed = False  # whether sampler and learner agreed in some step
@@ -323,13 +323,14 @@ class Health:
         now = metrics.get("entropy")
         if now is None:
             return None
-        self.entropy = max(self.entropy, now)
+        _, *self.entropies = sorted([*self.entropies, now])
+        usual = self.entropies[0]
         text = (
-            f"the entropy fell from {self.entropy:.3f} to {now:.3f} nats per token, and episodes still fail: raise "
+            f"the entropy fell from {usual:.3f} to {now:.3f} nats per token, and episodes still fail: raise "
             "train.entropy or rollout.temperature, or lower train.lr."
         )
         solved = metrics["success"] is not None and metrics["success"] > 0.9
-        left = 1.0 if solved else now / max(self.entropy, 1e-9)
+        left = 1.0 if solved else now / max(usual, 1e-9)
         return self.judge("entropy", left, Verdict("entropy_collapse", "no_exploration", text))
 
     def answers(self, valid: list[Trajectory]) -> Verdict | None:
