@@ -38,8 +38,8 @@ from ..rollout.engine import Engine, Sampling
 from ..rollout.messages import Scribe, read_recorded, recorded_turns
 from ..rollout.trajectory import Trajectory
 from ..task import Task
-from .advantage import BY_EPISODE, Row
-from .batch import divide, micro_batches
+from .advantage import BY_EPISODE, Row, has_spread
+from .batch import divide, make_rows, micro_batches
 from .health import explain_oom
 from .learner import Pass
 from .loss import KL, advantage_kind
@@ -505,6 +505,7 @@ def look_for_spread(
     """Collect the groups of the first step; while no group has spread, collect those of further steps, up to
     `_ENOUGH` groups."""
     r, found, step = cfg.rollout, Spread(0, 0, 0, {}, advantage_kind(cfg.train) in BY_EPISODE), 0
+    every_group = cfg.train.model_copy(update={"drop_zero_variance_groups": False})
     # after three steps without any valid group the servers are down, which the first step of the run reports
     while not found.with_spread and found.groups < _ENOUGH and step < found.groups + 3:
         chosen = choose_tasks(tasks, cfg.train, cfg.seed, step)
@@ -523,13 +524,13 @@ def look_for_spread(
             force_rate=r.force_rate,
             weights=cfg.reward.weights,
         )
-        for group in judge_sync(chosen, groups, cfg.reward) if judged(cfg.reward) else groups:
+        groups = judge_sync(chosen, groups, cfg.reward) if judged(cfg.reward) else groups
+        for group, rows in zip(groups, make_rows(groups, every_group, r.max_tokens)):
             valid = [t.outcome for t in group if t.outcome.reward is not None]
             if not valid:
                 continue
-            rewards = [outcome.reward for outcome in valid]
             found.groups += 1
-            if max(rewards) - min(rewards) > 1e-8:
+            if has_spread(torch.tensor([row.reward for row in rows], dtype=torch.float64)):
                 found.with_spread += 1
             elif all(outcome.success for outcome in valid):
                 found.always += 1
