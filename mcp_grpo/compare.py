@@ -99,7 +99,8 @@ def evaluate_policy(
         tasks_read = read_tasks(find_path(path, "task file"), cfg.data.server_names)
         chosen = choose(tasks_read, number or how.tasks)
         loaded = complete_tasks_sync(chosen, pool, path, cfg.data.server_names)
-        kept_in = folder, cfg.servers.file, len(chosen) * (len(chosen) < len(tasks_read))
+        number_kept = len(chosen) if len(chosen) < len(tasks_read) else 0
+        kept_in = folder, cfg.servers.file, number_kept
         if endpoint:
             write = endpoint_writer(policy, endpoint, how.temperature, how.max_new_tokens or 1024, how.stop)
         else:

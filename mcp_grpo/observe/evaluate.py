@@ -560,15 +560,21 @@ def endpoint_writer(
     return lambda task: ask
 
 # %% ../../nbs/09_observe/01_evaluate.ipynb #fc3f3cf5
+def _measured(row: dict) -> tuple:
+    "Return what a line of the leaderboard is about; lines of earlier versions have no number of tasks."
+    return row["policy"], row["tasks"], row.get("number", 0)
+
+
 def keep_evaluation(
     policy: str,  # its name
     episodes: list[Trajectory],  # of one round or several
     task_file: str,
     folder: str | Path,  # below which evaluations are kept, such as outputs
     servers: str = "",  # the server file; empty: the embedded servers
-    number: int = 0,  # of tasks, if only some of the file were played; 0: all of them
+    number: int = 0,  # of tasks, for bfcl per category, if only some were played; 0: all of them
 ) -> Path:  # the evaluation's own folder
-    "Write the episodes, their figures, and the line of the leaderboard; those of other numbers of tasks are kept."
+    """Write the episodes, their figures, and the line of the leaderboard, in place of earlier ones of the same policy
+    and the same number of tasks."""
     title = f"{Path(task_file).parent.name} {Path(task_file).stem} {policy[-60:]}"
     name = "-".join("".join(c if c.isalnum() else " " for c in title).split())
     # tells apart policies whose last 60 characters are the same, and parts of a task file
@@ -589,10 +595,7 @@ def keep_evaluation(
             write_trajectories(episodes, place / "episodes.jsonl")
         write_json(row, place / "summary.json")
         rows = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else []
-        same = [
-            (each["policy"], each["tasks"], each.get("number", 0)) == (policy, str(task_file), number) for each in rows
-        ]
-        rows = [other for other, replaced in zip(rows, same) if not replaced] + [row]
+        rows = [other for other in rows if _measured(other) != _measured(row)] + [row]
         write_json(sorted(rows, key=lambda row: (row["tasks"], -row["success"] if row["n"] else 1)), board)
     except WriteError as error:
         raise WriteError(

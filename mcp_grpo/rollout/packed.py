@@ -85,8 +85,7 @@ class Packed:
         self.clear()
 
     def clear(self):
-        """Drop the copies, and list the parts of the model again: to walk through thousands of modules in every round
-        takes longer than to sample a token."""
+        "Drop the copies, and list the parts of the model again, because walking through them in every round is slow."
         self.forwards = {}
         self.modules = list(self.model.modules())
         self.parameters = [p for p in self.model.parameters() if not p.is_inference()]

@@ -167,7 +167,10 @@ class Health:
     ):
         self.cfg, self.enough = cfg, enough
         self.outside = Counter()  # number -> steps in a row outside its range
-        self.entropies = [0.0, 0.0]  # the two highest so far; the second is no exception of a single step
+        self.entropies = [
+            0.0,
+            0.0,
+        ]  # the two highest so far; the lower one is compared with, as a single step may be an exception
         self.invalid_share, self.unanswered_share = RecentShare(enough), RecentShare(enough)
         self.without_answer = 1.0  # the lowest share so far
         self.agreed = False  # whether sampler and learner agreed in some step
