@@ -342,9 +342,11 @@ async def _own_answers(
     pool: Pool,  # open, with the tasks' servers
     chat: Chat,  # the policy's
     cfg: Config,
+    number: int,  # of requests; at most all packaged ones are answered
 ) -> list[Row]:
-    "Sample an answer to each of the packaged plain requests, and make rows of those without a call."
-    requests, rng = _plain_requests(), random.Random(f"rehearsal/{cfg.seed}")
+    "Sample answers to packaged plain requests, and make rows of those without a call."
+    rng, requests = random.Random(f"rehearsal/{cfg.seed}"), _plain_requests()
+    requests = rng.sample(requests, min(number, len(requests)))
     sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
     beside, running = [rng.choice(tasks) for _ in requests], len(requests)
 
@@ -416,13 +418,12 @@ def warm_start(
             renamed += [(again, script) for script in oracle_scripts([again], cfg)[again.task_id]]
     episodes = [own[i] for i in sorted(learnt)] + play(renamed)
     rows, losses = _supervised_rows(episodes), []
-    plain = []
-    if share and rows:
-        say(f"warm start: the model answers {len(_plain_requests())} plain requests, to rehearse its own answers")
+    plain, number = [], round(len(rows) * share / (1 - share))
+    if number:
+        say(f"warm start: the model answers up to {number} plain requests, to rehearse its own answers")
         beside = list({pairs[i][0].task_id: pairs[i][0] for i in used}.values())
-        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg)
-    # each answer is repeated until they have their share
-    rehearsed = list(itertools.islice(itertools.cycle(plain), round(len(rows) * share / (1 - share))))
+        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, number)
+    rehearsed = list(itertools.islice(itertools.cycle(plain), number))  # they are repeated until they have their share
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed, rehearsed):
         if not math.isfinite(loss):
