@@ -744,6 +744,40 @@ ANOTHER_DAY = (  # {d} is already tomorrow, or still yesterday
 )
 
 
+TOLD_OR_NOT = (  # {f} is a question about a place, and {F} the same one at the start of a sentence
+    "When it is {t} in {a}, {f} in {b}?",
+    "It's {t} in {a}. {F} in {b}?",
+    "At {t} in {a}, {f} in {b}?",
+    "If it's {t} in {a}, {f} in {b}?",
+    "{F} in {b} when it is {t} in {a}?",
+    "{F} in {b} at {t} in {a}?",
+    "I'm in {a} and it is {t}. {F} in {b}?",
+    "Here in {a} it is {t}. {F} in {b}?",
+    "It has just turned {t} in {a}. {F} in {b}?",
+    "{t} in {a}: {f} in {b}?",
+    "Somebody in {a} asks at {t}: {f} in {b}?",
+)
+TIME_THERE = "what time is it"
+NOT_TOLD_THERE = (  # what a conversion of times does not tell
+    "how warm is it",
+    "how cold is it",
+    "how strong is the wind",
+    "is it raining",
+    "how many people live",
+    "how many people are at work",
+    "what does a coffee cost",
+    "what does a night at a hotel cost",
+    "how much is a bus ticket",
+    "which shops are open",
+    "when do the shops close",
+    "when does the market open",
+    "who is the mayor",
+    "who answers the phone",
+    "what is the news",
+    "how far is it to the airport",
+)
+
+
 FURTHER = {  # number of places -> wordings; {q} is ahead or behind, {w} is ahead of or behind
     2: (
         "Which is further {q}, {ors}?",

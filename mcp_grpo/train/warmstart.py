@@ -333,7 +333,7 @@ def _plain_requests() -> list[str]:
     return asset("plain.txt").read_text(encoding="utf-8").splitlines()
 
 
-_LONGEST_ANSWER = 128  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
+_LONGEST_ANSWER = 64  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
 
 
 async def _own_answers(
@@ -348,7 +348,8 @@ async def _own_answers(
     rng, requests = random.Random(f"rehearsal/{cfg.seed}"), _plain_requests()
     requests = rng.sample(requests, min(number, len(requests)))
     sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
-    beside, running = [rng.choice(tasks) for _ in requests], len(requests)
+    beside, answers = [rng.choice(tasks) for _ in requests], []
+    at_once = cfg.rollout.num_parallel_envs or cfg.train.tasks_per_step * cfg.rollout.samples  # as in a rollout
 
     async def answer(number: int) -> Trajectory | None:
         nonlocal running
@@ -368,11 +369,15 @@ async def _own_answers(
         trajectory.append_sampled(turn.ids, turn.logprobs)
         return trajectory
 
-    engine.expect(running)
-    try:
-        answers = await together(answer, range(len(requests)))
-    finally:
-        engine.expect(-running)
+    for begin in range(0, len(requests), at_once):
+        some = range(len(requests))[begin : begin + at_once]
+        running = len(some)
+        engine.expect(running)
+        try:
+            answers += await together(answer, some)
+        finally:
+            engine.expect(-running)
+    await engine.release_memory()
     return _supervised_rows([answer for answer in answers if answer is not None])
 
 
