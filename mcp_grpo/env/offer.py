@@ -6,6 +6,7 @@
 __all__ = ['first_line', 'offered', 'offer_tools', 'complete_task', 'complete_tasks_sync', 'with_words', 'with_pseudonyms']
 
 # %% ../../nbs/04_env/05_offer.ipynb #d9a99bc0
+import functools
 import json
 import random
 import re
@@ -20,7 +21,7 @@ import mcp_types
 from ..aio import run_sync
 from ..client.pool import Lease, Pool, together
 from ..client.spec import nearest_server
-from ..config import nearest
+from ..config import asset, nearest
 from .action import ARGUMENT_ALIASES, with_texts
 from .answers import leaves, readable
 from .references import References, has_references
@@ -271,6 +272,50 @@ def _pseudonym(word: str, rng: random.Random, keep: bool = True) -> str:
     return "".join(map(another, word))
 
 
+@functools.cache
+def _invented() -> dict[str, list[str]]:
+    "Return the packaged words of names: first names, last names, and words of titles and places."
+    return json.loads(asset("names.json").read_text(encoding="utf-8"))
+
+
+_SMALL_WORDS = set("the and for from with into over how when her his our that this".split())  # of titles
+_NOT_SOMEBODY = set(
+    (
+        "title subject book song film movie product item city town country company organization place location address "
+        "street shop store venue team plan category genre language status kind type description"
+    ).split()
+)
+
+
+def _keyed_texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    "Yield each string in a JSON value with the key of the object that holds it."
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _keyed_texts(part, name)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _keyed_texts(part, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def _replaced_from(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return for each capitalised word of the texts (key, text) the packaged list with words that could stand in its
+    place. Two or three capitalised words are somebody's name, unless the key or one of the words says otherwise; in
+    any other text of several words they are words of a title or a place."""
+    people, others = {}, {}
+    for key, text in texts:
+        words, keys = _WORD.findall(text), re.findall("[A-Z]?[a-z]+", key)
+        names = [word for word in words if len(word) > 2 and word.isalpha() and word.istitle()]
+        capitals = [word for word in names if word.lower() not in _SMALL_WORDS]
+        known = _NOT_SOMEBODY & {part.lower() for part in keys} or not set(capitals).isdisjoint(_invented()["words"])
+        if 1 < len(words) == len(capitals) < 4 and not known:
+            people |= dict.fromkeys(capitals, "first") | {capitals[-1]: "last"}
+        elif len(words) > 1:
+            others |= dict.fromkeys(capitals, "words")
+    return others | people
+
+
 def _looks_like_a_name(word: str) -> bool:
     "Return whether a word has three characters or more, a letter, and a capital or a digit, and is not part of a time."
     return (
@@ -313,6 +358,17 @@ def _from_memory(
     return found
 
 
+_PLAUSIBLE = 2 / 3  # share of the tasks whose names are replaced by names, and not by arbitrary letters
+
+
+def _parsed(content: str) -> Any:
+    "Return the JSON value of a result; None for other text."
+    try:
+        return read_json(content)
+    except ValueError:
+        return None
+
+
 def with_pseudonyms(
     task: Task,  # a complete task
     seed: int | str = 0,  # seed of the invented words; part of the new task's id
@@ -338,11 +394,17 @@ def with_pseudonyms(
         if word.lower() not in otherwise and word in content  # JSON may hold an escaped form, which stays
     }
     kept = spoken_of | _from_memory(task, results, asked, tools)
-    rng, shown = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}
+    rng, shown, lists = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}, {}
+    if rng.random() < _PLAUSIBLE:
+        calls = [[call["params"] for call in task.tool_sequence], task.success.get("values"), changed]
+        lists = _replaced_from(_keyed_texts([*calls, *map(_parsed, results)]))
+        kept = kept | {word for word in handed_on | beside if word.lower() in _SMALL_WORDS}
     for word in sorted((handed_on | beside) - kept, key=lambda word: (word not in handed_on, word)):
         taken = asked | spoken_of | handed_on | beside | set(shown.values())
-        drawn = (_pseudonym(word, rng, keep=i < 20) for i in range(40))  # few codes of two digits are left free
-        found = [new for new in drawn if new not in taken]
+        drawn = [_pseudonym(word, rng, keep=i < 20) for i in range(40)]  # few codes of two digits are left free
+        if word in lists:
+            drawn = rng.sample(_invented()[lists[word]], 40) + drawn
+        found = [new for new in drawn if new not in taken and new.lower() not in asked]
         if found:
             shown[word] = found[0]
     if not shown.keys() & handed_on:
