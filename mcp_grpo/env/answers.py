@@ -232,6 +232,7 @@ class Context:
     words: frozenset  # in folded form (see `_folded`)
     numbers: frozenset = frozenset()  # (number, `%` or empty)
     dates: frozenset = frozenset()  # (year, month, day)
+    titles: tuple[str, ...] = ()  # names with a word of `HEDGES`, folded, longest first; they are read as "it"
 
     def allows(self, kind: str, part: Any) -> bool:
         "Return whether a part is allowed besides the values. A date may be written without its year."
@@ -247,6 +248,7 @@ def _context(
     texts: tuple[str, ...],  # texts whose words, numbers and dates are allowed
     words: tuple[str, ...],  # further allowed words
     names: tuple[str, ...] = (),  # names whose words are allowed, but not their numbers
+    titles: tuple[str, ...] = (),  # names that may be repeated whole, whatever their words
 ) -> Context:
     "Return the context that these texts allow; cached, because the episodes of a group share it."
     found: dict[str, set] = {"word": set(), "number": set(), "date": set()}
@@ -256,7 +258,13 @@ def _context(
                 found[kind].add(part)
     found["word"] |= {part for name in names for kind, part in _parts(_folded(name)) if kind == "word"}
     allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind in ("word", "sign")}
-    return Context(GRAMMAR | allowed | (found["word"] - HEDGES), frozenset(found["number"]), frozenset(found["date"]))
+    hedging = {title for title in map(_folded, titles) if " " in title and not HEDGES.isdisjoint(title.split())}
+    return Context(
+        GRAMMAR | allowed | (found["word"] - HEDGES),
+        frozenset(found["number"]),
+        frozenset(found["date"]),
+        tuple(sorted(hedging, key=len, reverse=True)),
+    )
 
 # %% ../../nbs/04_env/01_answers.ipynb #dc9a79d2
 def _wanted(value: Any) -> tuple[str, Any]:
@@ -355,6 +363,8 @@ def _states(
     "Return whether a text states all the values, and nothing else."
     if len(text) > MAX_STATEMENT:
         return False
+    for title in context.titles:
+        text = re.sub(rf"(?<![^\W_]){re.escape(title)}(?![^\W_])", "it", _folded(text))
     wanted = [_wanted(value) for value in values]
     verdict = _VERDICTS & {name for kind, name in wanted if kind == "name"}
     alone = not verdict and any(
@@ -431,7 +441,8 @@ def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
     ]
     candidates = _candidates(looked_up, values)
     texts = (leaf for step in looked_up for leaf in leaves(step["params"]) if isinstance(leaf, str))
-    return _context((task.question, *(text for text in texts if text not in candidates)), words, names)
+    said = tuple(text for text in texts if text not in candidates)
+    return _context((task.question, *said), words, names, (*said, *names))
 
 
 def gives(
