@@ -343,19 +343,26 @@ async def _own_answers(
     chat: Chat,  # the policy's
     cfg: Config,
     number: int,  # of requests; at most all packaged ones are answered
+    episodes: Sequence[Trajectory] = (),  # ended ones; a quarter of the requests follow one of them
 ) -> list[Row]:
     "Sample answers to packaged plain requests, and make rows of those without a call."
     rng, requests = random.Random(f"rehearsal/{cfg.seed}"), _plain_requests()
     requests = rng.sample(requests, min(number, len(requests)))
     sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
+    room = cfg.rollout.max_tokens - 2 * _LONGEST_ANSWER
+    episodes = [episode for episode in episodes if len(episode.ids) < room]
     beside, answers = [rng.choice(tasks) for _ in requests], []
+    earlier = [rng.choice(episodes) if episodes and rng.random() < 0.25 else None for _ in requests]
     at_once = cfg.rollout.num_parallel_envs or cfg.train.tasks_per_step * cfg.rollout.samples  # as in a rollout
 
     async def answer(number: int) -> Trajectory | None:
         nonlocal running
-        message = {"role": "user", "content": requests[number]}
+        message, key = {"role": "user", "content": requests[number]}, ("rehearsal", 0, str(number), 0)
         asked = replace(beside[number], prompt=[*beside[number].prompt[:-1], message])
-        prompt, key = await opening_ids(asked, pool, chat), ("rehearsal", 0, str(number), 0)
+        if earlier[number]:
+            prompt = [*earlier[number].ids, *chat.observation_ids([message])]
+        else:
+            prompt = await opening_ids(asked, pool, chat)
         try:
             turn = await engine.generate(prompt, sampling, (*key, 0))
             await engine.release(key)
@@ -427,7 +434,8 @@ def warm_start(
     if number:
         say(f"warm start: the model answers up to {number} plain requests, to rehearse its own answers")
         beside = list({pairs[i][0].task_id: pairs[i][0] for i in used}.values())
-        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, number)
+        ended = [own[i] for i in used if own[i].outcome.success]
+        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, number, ended)
     rehearsed = list(itertools.islice(itertools.cycle(plain), number))  # they are repeated until they have their share
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed, rehearsed):
