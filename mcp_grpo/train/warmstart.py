@@ -436,6 +436,7 @@ def warm_start(
         beside = list({pairs[i][0].task_id: pairs[i][0] for i in used}.values())
         ended = [own[i] for i in used if own[i].outcome.success]
         plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, number, ended)
+        trim_memory(least=2**31, tcmalloc=True)  # the engine has freed its keys and values
     rehearsed = list(itertools.islice(itertools.cycle(plain), number))  # they are repeated until they have their share
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed, rehearsed):
