@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -222,6 +222,7 @@ HEDGES = frozenset(
 )
 # two words that weaken a statement together, though each is harmless alone
 _HEDGING_PAIRS = {("close", "to"), ("close", "by"), ("closing", "in"), ("up", "to"), ("at", "most"), ("at", "least")}
+_WORDS = re.compile(r"[^\W_]+")
 _ASKING = ("is", "are", "was", "has", "have")  # a text that begins with one of these words is a question
 
 # %% ../../nbs/04_env/01_answers.ipynb #f13b4514
@@ -258,7 +259,7 @@ def _context(
                 found[kind].add(part)
     found["word"] |= {part for name in names for kind, part in _parts(_folded(name)) if kind == "word"}
     allowed = {part for word in words for kind, part in _parts(_folded(word)) if kind in ("word", "sign")}
-    hedging = {title for title in map(_folded, titles) if " " in title and not HEDGES.isdisjoint(title.split())}
+    hedging = {title for title in map(_folded, titles) if not HEDGES.isdisjoint(_WORDS.findall(title))}
     return Context(
         GRAMMAR | allowed | (found["word"] - HEDGES),
         frozenset(found["number"]),
@@ -363,9 +364,10 @@ def _states(
     "Return whether a text states all the values, and nothing else."
     if len(text) > MAX_STATEMENT:
         return False
-    for title in context.titles:
-        text = re.sub(rf"(?<![^\W_]){re.escape(title)}(?![^\W_])", "it", _folded(text))
     wanted = [_wanted(value) for value in values]
+    for title in context.titles if not labels else ():  # a label says which value it belongs to
+        if not any(kind == "name" and name in title for kind, name in wanted):
+            text = re.sub(rf"(?<![^\W_]){re.escape(title)}(?![^\W_])", "it", _folded(text))
     verdict = _VERDICTS & {name for kind, name in wanted if kind == "name"}
     alone = not verdict and any(
         kind == "name" and (len(name) < 3 or len(name) == 3 and str(value).islower())
@@ -441,8 +443,10 @@ def _about(task: Task, values: list, names: tuple[str, ...] = ()) -> Context:
     ]
     candidates = _candidates(looked_up, values)
     texts = (leaf for step in looked_up for leaf in leaves(step["params"]) if isinstance(leaf, str))
-    said = tuple(text for text in texts if text not in candidates)
-    return _context((task.question, *said), words, names, (*said, *names))
+    arguments = tuple(text for text in texts if text not in candidates)
+    titles = (*(text for text in arguments if text in task.question), *names)
+    capitals = tuple(title for title in titles if sum(word[0].isupper() for word in _WORDS.findall(title)) > 1)
+    return _context((task.question, *arguments), words, names, capitals)
 
 
 def gives(
@@ -465,4 +469,5 @@ def gives(
 def declines(task: Task, text: str) -> bool:
     "Return whether a text says that the question cannot be answered, and nothing else."
     said = [phrase for phrase in DECLINES if phrase in _folded(text[:MAX_STATEMENT])]
-    return any(_states(text, [phrase], _about(task, ["unknown"])) for phrase in said)
+    context = replace(_about(task, ["unknown"]), titles=())
+    return any(_states(text, [phrase], context) for phrase in said)

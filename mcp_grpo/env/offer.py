@@ -273,18 +273,26 @@ def _pseudonym(word: str, rng: random.Random, keep: bool = True) -> str:
 
 
 @functools.cache
-def _invented() -> dict[str, list[str]]:
+def _name_words() -> dict[str, list[str]]:
     "Return the packaged words of names: first names, last names, and words of titles and places."
     return json.loads(asset("names.json").read_text(encoding="utf-8"))
 
 
 _SMALL_WORDS = set("the and for from with into over how when her his our that this".split())  # of titles
-_NOT_SOMEBODY = set(
+_PERSON_KEYS = set(
     (
-        "title subject book song film movie product item city town country company organization place location address "
-        "street shop store venue team plan category genre language status kind type description"
+        "person people author owner assignee member customer client user agent employee student patient contact artist "
+        "director manager driver teacher doctor creator reviewer editor host guest passenger player colleague"
     ).split()
 )
+_OTHER_KEYS = set(
+    (
+        "title subject book song film movie product item city town country region company organization place location "
+        "address street shop store venue team plan category genre language status kind type description timezone zone"
+    ).split()
+)
+_PARTS_OF_NAMES = {"first": "first", "given": "first", "last": "last", "family": "last", "surname": "last"}
+_OF_NAMES = set("de van von der da di la el al".split())  # small words between first and last names
 
 
 def _keyed_texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -299,21 +307,36 @@ def _keyed_texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _replaced_from(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _name_lists_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return for each capitalised word of the texts (key, text) the packaged list with words that could stand in its
-    place. Two or three capitalised words are somebody's name, unless the key or one of the words says otherwise; in
-    any other text of several words they are words of a title or a place."""
-    people, others = {}, {}
+    place. The key says whether a text is somebody's name. Where no key does, it is one if it consists of two or three
+    capitalised words, none of which is a packaged word of titles; any other text of several words is a title."""
+    texts, guessed, others, people = list(texts), {}, {}, {}
+    of_key = {text for key, text in texts if key}
     for key, text in texts:
-        words, keys = _WORD.findall(text), re.findall("[A-Z]?[a-z]+", key)
-        names = [word for word in words if len(word) > 2 and word.isalpha() and word.istitle()]
+        words = _WORD.findall(text)
+        if not key and text in of_key:
+            continue
+        said = {part.lower() for part in re.findall("[A-Z]?[a-z]+", key)}
+        said |= {part.removesuffix("s") for part in said} | {part.removesuffix("ies") + "y" for part in said}
+        names = [
+            word for word in words if len(word) > 2 and word.isalpha() and word[0].isupper() and not word.isupper()
+        ]
         capitals = [word for word in names if word.lower() not in _SMALL_WORDS]
-        known = _NOT_SOMEBODY & {part.lower() for part in keys} or not set(capitals).isdisjoint(_invented()["words"])
-        if 1 < len(words) == len(capitals) < 4 and not known:
-            people |= dict.fromkeys(capitals, "first") | {capitals[-1]: "last"}
-        elif len(words) > 1:
+        part = next((which for name, which in _PARTS_OF_NAMES.items() if name in said), "")
+        form = 1 < len(words) < 5 and capitals and all(word[0].isupper() or word in _OF_NAMES for word in words)
+        as_person = dict.fromkeys(capitals[:-1], "first") | dict.fromkeys(capitals[-1:], "last")
+        if len(words) == len(capitals) == 1 and part:
+            people |= {capitals[0]: part}
+        elif form and said & _PERSON_KEYS:
+            people |= as_person
+        elif len(words) > 1 and said & _OTHER_KEYS:
             others |= dict.fromkeys(capitals, "words")
-    return others | people
+        elif form and len(words) == len(capitals) < 4 and set(capitals).isdisjoint(_name_words()["words"]):
+            guessed |= as_person
+        elif len(words) > 1:
+            guessed = dict.fromkeys(capitals, "words") | guessed
+    return guessed | others | people
 
 
 def _looks_like_a_name(word: str) -> bool:
@@ -358,10 +381,10 @@ def _from_memory(
     return found
 
 
-_PLAUSIBLE = 2 / 3  # share of the tasks whose names are replaced by names, and not by arbitrary letters
+_NAMELIKE_SHARE = 2 / 3  # share of the tasks whose names are replaced by names, and not by arbitrary letters
 
 
-def _parsed(content: str) -> Any:
+def _json_or_none(content: str) -> Any:
     "Return the JSON value of a result; None for other text."
     try:
         return read_json(content)
@@ -394,16 +417,17 @@ def with_pseudonyms(
         if word.lower() not in otherwise and word in content  # JSON may hold an escaped form, which stays
     }
     kept = spoken_of | _from_memory(task, results, asked, tools)
+    told = {word for content in results for word in _WORD.findall(content)}
     rng, shown, lists = random.Random(f"pseudonyms/{seed}/{task.task_id}"), {}, {}
-    if rng.random() < _PLAUSIBLE:
+    if rng.random() < _NAMELIKE_SHARE:
         calls = [[call["params"] for call in task.tool_sequence], task.success.get("values"), changed]
-        lists = _replaced_from(_keyed_texts([*calls, *map(_parsed, results)]))
+        lists = _name_lists_of(_keyed_texts([*calls, *map(_json_or_none, results)]))
         kept = kept | {word for word in handed_on | beside if word.lower() in _SMALL_WORDS}
     for word in sorted((handed_on | beside) - kept, key=lambda word: (word not in handed_on, word)):
-        taken = asked | spoken_of | handed_on | beside | set(shown.values())
+        taken = asked | spoken_of | handed_on | told | set(shown.values())
         drawn = [_pseudonym(word, rng, keep=i < 20) for i in range(40)]  # few codes of two digits are left free
         if word in lists:
-            drawn = rng.sample(_invented()[lists[word]], 40) + drawn
+            drawn = rng.sample(_name_words()[lists[word]], 40) + drawn
         found = [new for new in drawn if new not in taken and new.lower() not in asked]
         if found:
             shown[word] = found[0]

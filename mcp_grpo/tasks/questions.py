@@ -485,9 +485,12 @@ def ask_of_day(writer: Writer, clock: Clock, phrase: Phrase, hours: float, time:
         yield writer.ask("whether", wordings.ANOTHER_DAY, phrase, [answer], "day", note, meaning, d=day, **parts)
 
 
-def ask_what_is_not_told(writer: Writer, clock: Clock, phrase: Phrase, time: str) -> Iterator[Question]:
+def ask_beyond_clock(writer: Writer, clock: Clock, phrase: Phrase, time: str) -> Iterator[Question]:
     "Yield a question that the conversion of a time does not answer, and its twin, which it answers."
-    form, other = writer.rng.choice(wordings.TOLD_OR_NOT), writer.rng.choice(wordings.NOT_TOLD_THERE)
+    other = writer.rng.choice(wordings.UNANSWERABLE_THERE)
+    if any(word in writer.spoken for word in other.split()[-2:]):
+        return  # another tool may know it
+    form = writer.rng.choice(wordings.AT_A_PLACE)
     parts = dict(t=writer.rng.choice(wordings.spoken_times(clock.time)), a=city(clock.here), b=city(clock.there))
     pair = f"{clock.time} {clock.here} {clock.there} {other} {form}"
     for unknown, f, values, shown in ((False, wordings.TIME_THERE, [time], time), (True, other, [], "not shown")):
@@ -513,7 +516,7 @@ def ask_of_clocks(writer: Writer, phrases: Iterable[Phrase]) -> Iterator[Questio
         if len(times := shown - {clock.time, "None"}) == 1:
             [time] = times
             together[clock.time, clock.here].append((clock, phrase, time, ahead))
-            yield from ask_what_is_not_told(writer, clock, single, time)
+            yield from ask_beyond_clock(writer, clock, single, time)
             if ahead is not None:
                 yield from ask_of_day(writer, clock, single, ahead[0], time)
     for (time, here), found in together.items():

@@ -744,7 +744,7 @@ ANOTHER_DAY = (  # {d} is already tomorrow, or still yesterday
 )
 
 
-TOLD_OR_NOT = (  # {f} is a question about a place, and {F} the same one at the start of a sentence
+AT_A_PLACE = (  # {f} is a question about a place, and {F} the same one at the start of a sentence
     "When it is {t} in {a}, {f} in {b}?",
     "It's {t} in {a}. {F} in {b}?",
     "At {t} in {a}, {f} in {b}?",
@@ -758,23 +758,23 @@ TOLD_OR_NOT = (  # {f} is a question about a place, and {F} the same one at the 
     "Somebody in {a} asks at {t}: {f} in {b}?",
 )
 TIME_THERE = "what time is it"
-NOT_TOLD_THERE = (  # what a conversion of times does not tell
+UNANSWERABLE_THERE = (  # by a conversion of times
     "how warm is it",
     "how cold is it",
     "how strong is the wind",
     "is it raining",
-    "how many people live",
+    "is the sky clear",
+    "how busy are the roads",
+    "how full are the trains",
+    "how long is the queue at the airport",
     "how many people are at work",
-    "what does a coffee cost",
-    "what does a night at a hotel cost",
-    "how much is a bus ticket",
+    "how many people are asleep",
     "which shops are open",
-    "when do the shops close",
-    "when does the market open",
-    "who is the mayor",
     "who answers the phone",
-    "what is the news",
-    "how far is it to the airport",
+    "what is on television",
+    "what does a taxi cost",
+    "what is served for lunch",
+    "how high is the tide",
 )
 
 

@@ -10,7 +10,8 @@ import gc
 import itertools
 import math
 import random
-from collections import Counter, defaultdict
+import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -329,8 +330,28 @@ def _draw(
     return sorted(drawn, key=lambda each: (each[1], each[0]))
 
 
-def _plain_requests() -> list[str]:
-    return asset("plain.txt").read_text(encoding="utf-8").splitlines()
+_COMMON_WORDS = frozenset(
+    (
+        "that this what when from your have into them they there which where will would could than then each more most "
+        "such only also over about after before between with give find name time does"
+    ).split()
+)
+
+
+def _content_words(text: str) -> set[str]:
+    "Return the words of four letters or more that say what a text is about, in the singular."
+    words = re.findall("[a-z]{4,}", text.lower().replace("_", " "))
+    return {word.removesuffix("s") for word in words if word not in _COMMON_WORDS}
+
+
+def _plain_requests(
+    tasks: list[Task],
+) -> list[str]:
+    "Return the packaged plain requests, but for those that a tool of the tasks might serve: they share a word with it."
+    tools = {(tool.name, tool.description) for task in tasks for tool in task.tools}
+    spoken = _content_words(" ".join(part for tool in tools for part in tool))
+    requests = asset("plain.txt").read_text(encoding="utf-8").splitlines()
+    return [request for request in requests if spoken.isdisjoint(_content_words(request))]
 
 
 _LONGEST_ANSWER = 64  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
@@ -342,50 +363,53 @@ async def _own_answers(
     pool: Pool,  # open, with the tasks' servers
     chat: Chat,  # the policy's
     cfg: Config,
-    number: int,  # of requests; at most all packaged ones are answered
-    episodes: Sequence[Trajectory] = (),  # ended ones; a quarter of the requests follow one of them
+    most: int,  # most requests
+    ended: Sequence[Trajectory] = (),  # episodes; a quarter of the requests follow one of them
 ) -> list[Row]:
     "Sample answers to packaged plain requests, and make rows of those without a call."
-    rng, requests = random.Random(f"rehearsal/{cfg.seed}"), _plain_requests()
-    requests = rng.sample(requests, min(number, len(requests)))
+    rng, requests = random.Random(f"rehearsal/{cfg.seed}"), _plain_requests(tasks)
+    requests = rng.sample(requests, min(most, len(requests)))
     sampling = Sampling(1.0, min(cfg.rollout.max_new_tokens, _LONGEST_ANSWER), tuple(chat.end_ids))
-    room = cfg.rollout.max_tokens - 2 * _LONGEST_ANSWER
-    episodes = [episode for episode in episodes if len(episode.ids) < room]
-    beside, answers = [rng.choice(tasks) for _ in requests], []
-    earlier = [rng.choice(episodes) if episodes and rng.random() < 0.25 else None for _ in requests]
-    at_once = cfg.rollout.num_parallel_envs or cfg.train.tasks_per_step * cfg.rollout.samples  # as in a rollout
+    ended = [episode for episode in ended if len(episode.ids) < cfg.rollout.max_tokens - 2 * _LONGEST_ANSWER]
+    shown_with = [rng.choice(tasks) for _ in requests]
+    after = [rng.choice(ended) if ended and rng.random() < 0.25 else None for _ in requests]
+    left, answers = deque(range(len(requests))), {}
 
-    async def answer(number: int) -> Trajectory | None:
-        nonlocal running
-        message, key = {"role": "user", "content": requests[number]}, ("rehearsal", 0, str(number), 0)
-        asked = replace(beside[number], prompt=[*beside[number].prompt[:-1], message])
-        if earlier[number]:
-            prompt = [*earlier[number].ids, *chat.observation_ids([message])]
+    async def answer(i: int) -> Trajectory | None:
+        message, key = {"role": "user", "content": requests[i]}, ("rehearsal", 0, str(i), 0)
+        if after[i]:
+            prompt = [*after[i].ids, *chat.observation_ids([message])]
         else:
+            asked = replace(shown_with[i], prompt=[*shown_with[i].prompt[:-1], message])
             prompt = await opening_ids(asked, pool, chat)
-        try:
-            turn = await engine.generate(prompt, sampling, (*key, 0))
-            await engine.release(key)
-        finally:
-            running -= 1
-            engine.expect(-1)  # a deterministic engine with fewer slots waits only for the others
+        turn = await engine.generate(prompt, sampling, (*key, 0))
+        await engine.release(key)
         if chat.parse(turn.ids, truncated=turn.finish_reason == "length").answer is None:
             return None
         outcome = Outcome(0.0, {}, True, "answer", [], None)
-        trajectory = Trajectory.begin(prompt, task_id=f"rehearsal/{number}", key=key, outcome=outcome)
+        trajectory = Trajectory.begin(prompt, task_id=f"rehearsal/{i}", key=key, outcome=outcome)
         trajectory.append_sampled(turn.ids, turn.logprobs)
         return trajectory
 
-    for begin in range(0, len(requests), at_once):
-        some = range(len(requests))[begin : begin + at_once]
-        running = len(some)
-        engine.expect(running)
+    async def answer_next(_) -> None:
+        nonlocal running
         try:
-            answers += await together(answer, some)
+            while left:
+                i = left.popleft()
+                answers[i] = await answer(i)
         finally:
-            engine.expect(-running)
+            running -= 1
+            engine.expect(-1)  # a deterministic engine waits only for the others
+
+    at_once = cfg.rollout.num_parallel_envs or cfg.train.tasks_per_step * cfg.rollout.samples  # as many as in a step
+    running = min(len(requests), at_once, engine.max_episodes or at_once)
+    engine.expect(running)
+    try:
+        await together(answer_next, range(running))
+    finally:
+        engine.expect(-running)
     await engine.release_memory()
-    return _supervised_rows([answer for answer in answers if answer is not None])
+    return _supervised_rows([answers[i] for i in sorted(answers) if answers[i] is not None])
 
 
 @explain_oom("the warm start")
@@ -430,14 +454,15 @@ def warm_start(
             renamed += [(again, script) for script in oracle_scripts([again], cfg)[again.task_id]]
     episodes = [own[i] for i in sorted(learnt)] + play(renamed)
     rows, losses = _supervised_rows(episodes), []
-    plain, number = [], round(len(rows) * share / (1 - share))
-    if number:
-        say(f"warm start: the model answers up to {number} plain requests, to rehearse its own answers")
+    plain, wanted_answers = [], round(len(rows) * share / (1 - share))
+    if wanted_answers:
+        say("warm start: the model answers plain requests, to rehearse its own answers")
         beside = list({pairs[i][0].task_id: pairs[i][0] for i in used}.values())
         ended = [own[i] for i in used if own[i].outcome.success]
-        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, number, ended)
+        plain = run_sync(_own_answers, engine, beside, pool, chat, cfg, wanted_answers, ended)
         trim_memory(least=2**31, tcmalloc=True)  # the engine has freed its keys and values
-    rehearsed = list(itertools.islice(itertools.cycle(plain), number))  # they are repeated until they have their share
+    # they are repeated until they have their share
+    rehearsed = list(itertools.islice(itertools.cycle(plain), wanted_answers))
     every = max(1, cfg.train.warmstart.steps // 10)
     for loss in warm_up(policy, rows, cfg.train, cfg.seed, rehearsed):
         if not math.isfinite(loss):
