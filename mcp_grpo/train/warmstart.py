@@ -354,7 +354,7 @@ def _plain_requests(
     return [request for request in requests if spoken.isdisjoint(_content_words(request))]
 
 
-_LONGEST_ANSWER = 64  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
+_LONGEST_ANSWER = 128  # tokens of an own answer; a longer one is cut off, because its beginning decides what it is
 
 
 async def _own_answers(
